@@ -1,0 +1,42 @@
+# Everything a newcomer runs. The environment is made by the first command that needs it.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test accuracy check format lock bench clean
+
+demo: .venv/ready ## simulate a record, plot it, and say what comes next
+	$(BIN)/python examples/demo.py
+
+test: .venv/ready check ## lint, types and all quick tests
+	$(BIN)/python -m pytest -q
+
+accuracy: .venv/ready ## the slow tests of accuracy
+	$(BIN)/python -m pytest -q -m accuracy
+
+check: .venv/ready ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: .venv/ready ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/ready ## measure, and write benchmarks/results
+	$(BIN)/python benchmarks/simulate.py
+
+.venv/ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --require-virtualenv -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+lock: ## pin what a fresh environment of the newest versions gets, after testing it
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv-lock/bin/python -m pip install --quiet hatchling editables ".[parquet]" --group dev
+	.venv-lock/bin/python -m pip freeze --exclude greybayes > requirements.lock
+	rm -rf .venv-lock
+
+clean:
+	rm -rf .venv .venv-lock build dist

@@ -1,0 +1,62 @@
+"""What every benchmark writes beside its figures: seed, commit, machine, seconds."""
+
+import json
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def describe_machine() -> dict[str, Any]:
+    """The machine, in words that mean something on another one."""
+    cpu = Path("/proc/cpuinfo")
+    names = [row for row in cpu.read_text().splitlines() if row.startswith("model name")]
+    return {
+        "cpu": names[0].split(":")[1].strip() if names else platform.processor(),
+        "cores": len(names) or None,
+        "python": platform.python_version(),
+        "jax": version("jax"),
+        "numpy": version("numpy"),
+    }
+
+
+def describe_commit() -> str:
+    """The commit measured, marked where the tree differs from it."""
+    run = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(run, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def write_result(name: str, seed: int, started: float, figures: dict[str, Any]) -> Path:
+    """Write `results/NAME.json`; `started` is the `time.perf_counter()` of the start."""
+    result = {
+        "benchmark": name,
+        "seed": seed,
+        "commit": describe_commit(),
+        "machine": describe_machine(),
+        "seconds": round(time.perf_counter() - started, 1),
+        **figures,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    return path
+
+
+def interleaved(jobs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The best seconds of each job, taken in turns so that noise of the machine meets them all."""
+    for job in jobs.values():
+        job()
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            start = time.perf_counter()
+            job()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: float(np.min(times)) for name, times in seconds.items()}

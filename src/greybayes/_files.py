@@ -1,0 +1,40 @@
+"""Files that appear whole or not at all."""
+
+import os
+import secrets
+from pathlib import Path
+
+from greybayes.errors import GreybayesError
+
+
+def write_atomically(path: Path, data: bytes, error: type[GreybayesError]) -> None:
+    """Write beside the target and rename: a reader sees the old file or the new, never a half.
+
+    Where the path cannot be written, `error` is raised with one sentence.
+    """
+    try:
+        target = path.resolve()
+        if target.is_dir():
+            raise error(f"{path} is a folder: name a file in it.")
+        # A rename would replace a write-protected file without a question.
+        if target.exists() and not os.access(target, os.W_OK):
+            raise error(f"{path} is write-protected: choose another name.")
+        temporary = target.with_name(f".greybayes-{secrets.token_hex(8)}.tmp")
+        try:
+            with temporary.open("xb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (OSError, ValueError) as problem:
+        raise error(
+            f"{path} cannot be written ({reason(problem)}): "
+            "choose a folder that exists and is yours."
+        ) from None
+
+
+def reason(problem: Exception) -> str:
+    """Why the system refused, without the number and the path that `str` puts around it."""
+    return str(getattr(problem, "strerror", None) or problem)

@@ -1,0 +1,206 @@
+"""Estimate: the one result type, whatever method it comes from."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from greybayes.errors import GreybayesError, Status, nearest
+
+if TYPE_CHECKING:
+    import arviz
+    from rich.table import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """What a method says about theta after one record.
+
+    A method gives what it has: a mean always; a covariance, or samples with or without weights,
+    where it knows its uncertainty. What follows from them is computed here: standard deviations,
+    intervals, correlations. Samples with a chain axis `(chain, draw, param)` keep it.
+
+    >>> estimate = Estimate.from_samples(("a",), np.array([[1.0], [2.0], [3.0]]), method="demo")
+    >>> estimate.mean, estimate.interval(0.5)
+    (array([2.]), array([[1.5, 2.5]]))
+    """
+
+    names: tuple[str, ...]
+    mean: Float[np.ndarray, " param"]
+    covariance: Float[np.ndarray, "param param"] | None = None
+    samples: Float[np.ndarray, "*shape param"] | None = None
+    weights: Float[np.ndarray, "*shape"] | None = None
+    """One for each sample; they need not sum to one."""
+    method: str = ""
+    model: str = ""
+    seconds: float | None = None
+    status: Status = Status.ok
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    """What the method watched: acceptance, R-hat, effective draws and the like."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.names)
+        for name, shape in (("mean", (n,)), ("covariance", (n, n)), ("samples", (..., n))):
+            self._freeze(name, shape)
+        if self.weights is not None:
+            self._freeze("weights", ())
+            _check_weights(self.samples, self.weights)
+
+    def _freeze(self, name: str, shape: tuple) -> None:
+        """Keep a copy of an array that nobody can write to, of the shape it must have."""
+        value = getattr(self, name)
+        if value is None:
+            return
+        value = np.array(value, dtype=float)
+        came = value.shape[-1:] if shape[:1] == (...,) else value.shape
+        if shape and came != tuple(size for size in shape if size is not ...):
+            expected = str(shape).replace("Ellipsis", "...")
+            raise GreybayesError(f"the {name} has shape {value.shape}, expected {expected}.")
+        value.flags.writeable = False
+        object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_samples(
+        cls,
+        names: tuple[str, ...],
+        samples: Float[np.ndarray, "*shape param"],
+        weights: Float[np.ndarray, "*shape"] | None = None,
+        **rest: Any,
+    ) -> "Estimate":
+        """An estimate whose mean and covariance are those of (weighted) samples."""
+        # Made first without them, so that shapes are checked before they are used.
+        bare = cls(names, np.zeros(len(names)), None, samples, weights, **rest)
+        assert bare.samples is not None
+        flat = bare.samples.reshape(-1, len(names))
+        share = np.ones(len(flat)) if bare.weights is None else bare.weights.ravel()
+        mean = np.average(flat, axis=0, weights=share)
+        centred = flat - mean
+        covariance = (share[:, None] * centred).T @ centred / share.sum()
+        return bare.replace(mean=mean, covariance=covariance)
+
+    @property
+    def std(self) -> Float[np.ndarray, " param"] | None:
+        """Standard deviations, where the method knows its uncertainty."""
+        return None if self.covariance is None else np.sqrt(np.diag(self.covariance))
+
+    @property
+    def correlation(self) -> Float[np.ndarray, "param param"] | None:
+        """Correlations between the parameters."""
+        if self.covariance is None or self.std is None:
+            return None
+        # A parameter that is certain is correlated with none.
+        with np.errstate(invalid="ignore"):
+            return self.covariance / np.outer(self.std, self.std)
+
+    def interval(self, level: float = 0.95) -> Float[np.ndarray, "param 2"] | None:
+        """Central intervals: of the samples where there are any, of a normal otherwise."""
+        if not 0 < level < 1:
+            raise GreybayesError(f"the level of an interval is {level}, expected one in (0, 1).")
+        ends = np.array([(1 - level) / 2, (1 + level) / 2])
+        if self.samples is not None:
+            flat = np.reshape(self.samples, (-1, len(self.names)))
+            if self.weights is None:
+                return np.quantile(flat, ends, axis=0).T
+            # NumPy has weights for this one of its rules only: the step function's inverse.
+            rule: Any = {"method": "inverted_cdf", "weights": np.ravel(self.weights)}
+            return np.stack([np.quantile(column, ends, **rule) for column in flat.T])
+        if self.std is None:
+            return None
+        from scipy.special import ndtri
+
+        return self.mean[:, None] + self.std[:, None] * ndtri(ends)
+
+    def __getitem__(self, name: str) -> float:
+        """The mean of one parameter: `estimate["theta2"]`."""
+        if name not in self.names:
+            raise GreybayesError(
+                f"there is no parameter {name} in this estimate; {nearest(name, self.names)}"
+            )
+        return float(self.mean[self.names.index(name)])
+
+    def replace(self, **changes: Any) -> "Estimate":
+        """The same estimate with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain object for JSON: what `--json` prints for each record."""
+        interval = self.interval()
+        parameters = []
+        for i, name in enumerate(self.names):
+            row: dict[str, Any] = {"name": name, "mean": float(self.mean[i])}
+            if self.std is not None:
+                row["std"] = float(self.std[i])
+            if interval is not None:
+                row["interval95"] = [float(end) for end in interval[i]]
+            parameters.append(row)
+        result: dict[str, Any] = {"parameters": parameters, "status": self.status.value}
+        if self.seconds is not None:
+            result["seconds"] = self.seconds
+        for name in ("method", "model", "diagnostics", "settings"):
+            if getattr(self, name):
+                result[name] = _plain(getattr(self, name))
+        return result
+
+    def table(self, truth: Mapping[str, float] | None = None) -> "Table":
+        """A table for a terminal; with the true values beside, where they are known."""
+        from rich.table import Table
+
+        interval = self.interval()
+        table = Table(title=" · ".join(filter(None, (self.model, self.method))) or None)
+        table.add_column("parameter")
+        headers = ["estimate"]
+        headers += ["std"] * (self.std is not None) + ["95 % interval"] * (interval is not None)
+        headers += ["truth"] * (truth is not None)
+        for header in headers:
+            table.add_column(header, justify="right")
+        for i, name in enumerate(self.names):
+            row = [name, f"{self.mean[i]:.4g}"]
+            if self.std is not None:
+                row.append(f"{self.std[i]:.2g}")
+            if interval is not None:
+                row.append(f"{interval[i, 0]:.4g} to {interval[i, 1]:.4g}")
+            if truth is not None:
+                row.append(f"{truth[name]:.4g}" if name in truth else "")
+            table.add_row(*row)
+        return table
+
+    def to_arviz(self) -> "arviz.InferenceData":
+        """The samples for ArviZ; weighted ones are resampled to equal weights."""
+        if self.samples is None:
+            raise GreybayesError(
+                f"{self.method or 'this method'} gives no samples; ArviZ needs some."
+            )
+        import arviz
+
+        samples = np.asarray(self.samples, float)
+        if self.weights is not None:
+            flat, share = samples.reshape(-1, len(self.names)), np.ravel(self.weights)
+            steps = (np.arange(len(flat)) + 0.5) / len(flat)
+            # Systematic, without randomness: the same estimate gives the same picture.
+            chosen = np.searchsorted(np.cumsum(share) / share.sum(), steps)
+            samples = flat[np.minimum(chosen, len(flat) - 1)]
+        if samples.ndim == 2:
+            samples = samples[None]
+        return arviz.from_dict({name: samples[..., i] for i, name in enumerate(self.names)})
+
+
+def _check_weights(samples: np.ndarray | None, weights: np.ndarray) -> None:
+    if samples is None or weights.shape != samples.shape[:-1]:
+        raise GreybayesError("there must be as many weights as samples.")
+    if not (np.all(weights >= 0) and weights.sum() > 0):
+        raise GreybayesError("weights must be non-negative, and not all zero.")
+
+
+def _plain(value: Any) -> Any:
+    """NumPy out of nested mappings and lists, so that JSON takes them."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):  # An array or number of NumPy or JAX.
+        return value.tolist()
+    return value
