@@ -2,13 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test accuracy check format lock bench clean
+.PHONY: demo test accuracy check format lock bench-simulate bench-train bench-estimate clean
 
 demo: .venv/ready ## simulate a record, plot it, and say what comes next
 	$(BIN)/python examples/demo.py
 
 test: .venv/ready check ## lint, types and all quick tests
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto
 
 accuracy: .venv/ready ## the slow tests of accuracy
 	$(BIN)/python -m pytest -q -m accuracy
@@ -17,13 +17,20 @@ check: .venv/ready ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/python benchmarks/render.py --check
 
 format: .venv/ready ## mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/ready ## measure, and write benchmarks/results
+bench-simulate: .venv/ready ## measure the simulator, and write benchmarks/results
 	$(BIN)/python benchmarks/simulate.py
+	$(BIN)/python benchmarks/render.py
+
+bench-train bench-estimate: bench-%: .venv/ready ## the same for training and for estimators; needs PyTorch
+	$(BIN)/python -c "import torch" || $(BIN)/python -m pip install --quiet torch
+	$(BIN)/python benchmarks/$*.py
+	$(BIN)/python benchmarks/render.py
 
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -1,0 +1,118 @@
+"""How good and how fast are the shipped estimators?
+
+Bayes risk (20,000 prior draws), `mse_mean` on the paper's 100 signals, the risk of
+`linear-gaussian` over the exact one, and seconds: ours beside the paper's network in PyTorch, one
+record, and the command as a whole process beside `import jax`.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import greybayes as gb
+
+gb.configure()
+
+from exact import exact_means  # noqa: E402
+from machine import interleaved, write_result  # noqa: E402
+
+from greybayes.amortized.estimator import PRETRAINED, SUFFIX  # noqa: E402
+
+TRUTHS = {"growth1": [1.0, 0.1], "growth2": [0.7, 1.0, 0.1, 0.1]}
+
+
+def evaluation(name: str, folder: Path) -> dict[str, float]:
+    """Squared errors on the paper's 100 signals: mean and sum over parameters."""
+    records = gb.read_records(folder / f"{name}_evaluation_100.mat")
+    means = np.array([estimate.mean for estimate in gb.load(name).estimate(records)])
+    errors = (means - TRUTHS[name]) ** 2
+    return {"mse_mean": float(errors.mean()), "mse_sum": float(errors.sum(1).mean())}
+
+
+def over_exact(count: int, seed: int) -> dict[str, float]:
+    """The risk of `linear-gaussian` over that of the exact conditional mean, paired."""
+    estimator = gb.load("linear-gaussian")
+    paths = gb.simulate("linear-gaussian", count=count, key=seed)
+    exact, efficiency = exact_means(paths.y[:, :, 0], paths.u[0, :, 0])
+    variance = estimator.model.prior.variance
+    risk = ((exact - paths.theta) ** 2 / variance).mean(1)
+    excess = ((estimator.means(paths.y) - exact) ** 2 / variance).mean(1)
+    # The error of the exact mean is uncorrelated with anything computed from y, so the excess
+    # risk is the squared distance to it; taken so, most of the Monte Carlo error cancels.
+    return {
+        "exact_risk": float(risk.mean()),
+        "exact_risk_standard_error": float(risk.std() / np.sqrt(count)),
+        "ratio": float(1 + excess.mean() / risk.mean()),
+        "ratio_standard_error": float(excess.std() / np.sqrt(count) / risk.mean()),
+        "least_effective_share": float(efficiency.min()),
+        "draws": count,
+    }
+
+
+def seconds_of_processes(rounds: int) -> dict[str, float]:
+    """`greybayes estimate growth2 file.csv` beside `python -c "import jax"`, whole processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "record.csv"
+        gb.write_records(file, gb.simulate("growth2", key=1)[0])
+        commands = {
+            "estimate": [sys.executable, "-m", "greybayes", "estimate", "growth2", str(file)],
+            "import jax": [sys.executable, "-c", "import jax"],
+        }
+        return interleaved(
+            {
+                name: lambda command=command: subprocess.run(
+                    command, check=True, capture_output=True
+                )
+                for name, command in commands.items()
+            },
+            rounds,
+        )
+
+
+def main() -> None:
+    """Measure everything, write results/estimate.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    from peers import torch_inference
+
+    started = time.perf_counter()
+    shipped = sorted(file.stem for file in PRETRAINED.glob(f"*{SUFFIX}"))
+    growth2 = gb.load("growth2")
+    paths = gb.simulate("growth2", count=100, key=arguments.seed)
+    records = list(paths)
+    seconds = interleaved(
+        {
+            "100 records, ours": lambda: growth2.estimate(records),
+            "100 records, PyTorch GRU 2 x 40": torch_inference(paths.y),
+            "one record, ours": lambda: growth2.estimate(records[0]),
+        },
+        arguments.rounds,
+    )
+    processes = seconds_of_processes(max(3, arguments.rounds // 3))
+    figures = {
+        "bayes_risk": {name: gb.bayes_risk(gb.load(name))._asdict() for name in shipped},
+        "training_seconds": {name: gb.load(name).header["seconds"] for name in shipped},
+        "evaluation": {name: evaluation(name, arguments.data) for name in TRUTHS},
+        "linear_gaussian": over_exact(1000, arguments.seed),
+        "seconds": seconds,
+        "pytorch_over_ours_100_records": round(
+            seconds["100 records, PyTorch GRU 2 x 40"] / seconds["100 records, ours"], 1
+        ),
+        "process_seconds": processes,
+        "estimate_process_over_import_jax": round(
+            processes["estimate"] / processes["import jax"], 2
+        ),
+    }
+    print(write_result("estimate", arguments.seed, started, figures).read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Amortized estimation: train a network once on simulations, then estimate in one pass."""

@@ -1,0 +1,225 @@
+"""Estimator: a trained network, ready for records. Import it without JAX; it starts when needed."""
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from greybayes.amortized import forward
+from greybayes.amortized.channels import Scaling
+from greybayes.amortized.store import read_file, write_file
+from greybayes.errors import EstimatorError, nearest
+from greybayes.estimate import Estimate
+from greybayes.record import Record
+
+if TYPE_CHECKING:
+    from greybayes.amortized.training import Weights
+    from greybayes.model import Model
+
+PRETRAINED = Path(__file__).parent / "pretrained"
+SUFFIX = ".estimator"
+# How far a record's input may be from the one trained for, as a share of its range.
+_SAME_INPUT = 1e-3
+
+Engine = Literal["jax", "numpy"]
+
+
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """A trained network: records in, estimates out, a millisecond each.
+
+    `header` says what it was trained for and how, `arrays` are its weights by name. Both are what
+    the file holds; nothing else is kept.
+
+    >>> estimator = load("growth2")
+    >>> estimator.names
+    ('theta2', 'theta6', 'theta7', 'theta8')
+    """
+
+    header: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters it estimates."""
+        return tuple(entry["name"] for entry in self.header["theta"])
+
+    @property
+    def n_steps(self) -> int:
+        """The length of the records it was trained for."""
+        return self.header["n_steps"]
+
+    @property
+    def input(self) -> Float[np.ndarray, "steps input"] | None:
+        """The input signal it was trained for; None where it was trained for any of a design."""
+        return self.arrays.get("input")
+
+    @property
+    def scaling(self) -> Scaling:
+        """The scales of the channels."""
+        return Scaling.from_dict(self.header["scaling"])
+
+    @functools.cached_property
+    def model(self) -> "Model":
+        """The model it was trained for."""
+        from greybayes.amortized.identity import check_identity
+        from greybayes.zoo import get_model
+
+        model = get_model(self.header["model"]["name"])
+        check_identity(model, self.header)
+        return model
+
+    @functools.cached_property
+    def weights(self) -> "Weights":
+        """Network and head as one Equinox module."""
+        from greybayes.amortized.identity import weights_from
+
+        return weights_from(self.model, self.header, self.arrays)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the file, whole or not at all."""
+        write_file(path, dict(self.header), dict(self.arrays))
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path, model: "Model | None" = None) -> "Estimator":
+        """Read a file. Where the model is a user's own, pass it; it must be the one trained for."""
+        header, arrays = read_file(path)
+        if header.get("kind") != "estimator":
+            raise EstimatorError(
+                f"{path} is a checkpoint of an unfinished training; go on with "
+                f"greybayes train --resume {path}."
+            )
+        estimator = cls(header, arrays)
+        if model is not None:
+            from greybayes.amortized.identity import check_identity
+
+            check_identity(model, header)
+            estimator.__dict__["model"] = model
+        return estimator
+
+    def estimate(self, records: Record | Sequence[Record], *, engine: Engine = "jax") -> Any:
+        """An `Estimate` for a record, or a list of them for several, all in one pass.
+
+        `engine="numpy"` does without JAX, which pays for a single call in a new process.
+        """
+        started = time.perf_counter()
+        several = [records] if isinstance(records, Record) else list(records)
+        for record in several:
+            self._check(record)
+        if not several:
+            return []
+        y = np.stack([record.y for record in several]).astype(np.float32)
+        thetas = self.means(y, engine=engine)
+        seconds = (time.perf_counter() - started) / len(several)
+        estimates = [
+            Estimate(
+                self.names,
+                theta,
+                method="deepbayes",
+                model=self.header["model"]["name"],
+                seconds=seconds,
+            )
+            for theta in thetas
+        ]
+        return estimates[0] if isinstance(records, Record) else estimates
+
+    def means(
+        self,
+        y: Float[np.ndarray, "batch steps output"],
+        u: Float[np.ndarray, "batch steps input"] | None = None,
+        *,
+        engine: Engine = "jax",
+    ) -> Float[np.ndarray, "batch param"]:
+        """The conditional mean of theta for each of a batch of outputs."""
+        u = self.input if u is None else u
+        if u is None:
+            raise EstimatorError("this estimator was trained for random inputs; pass u as well.")
+        if engine == "numpy" and forward.can_run(self.header):
+            channels = self.scaling.channels(np, y, u.astype(np.float32))
+            return forward.theta(self.header, self.arrays, channels).astype(float)
+        # Batches of a power of two: few compilations, whatever number of records comes.
+        size = 1 << max(0, (len(y) - 1).bit_length())
+        padded = np.concatenate([y, np.repeat(y[-1:], size - len(y), axis=0)])
+        return np.asarray(self._compiled(padded, u), float)[: len(y)]
+
+    @functools.cached_property
+    def _compiled(self):
+        import equinox as eqx
+        import jax
+        import jax.numpy as jnp
+
+        arrays, static = eqx.partition(self.weights, eqx.is_array)
+        scaling = self.scaling
+
+        @jax.jit
+        def run(arrays, y, u):
+            return eqx.combine(arrays, static).theta(scaling.channels(jnp, y, u))
+
+        return functools.partial(run, arrays)
+
+    def _check(self, record: Record) -> None:
+        """Refuse a record that it was not trained for, and say what to do."""
+        name = self.header["model"]["name"]
+        train = f"greybayes train {name}"
+        label = f"record {record.name}" if record.name else "the record"
+        outputs = self.header["outputs"]
+        if record.y.shape[1] != len(outputs):
+            raise EstimatorError(
+                f"{label} has {record.y.shape[1]} outputs; this estimator was trained for "
+                f"{len(outputs)}: {', '.join(outputs)}."
+            )
+        if record.n_steps != self.n_steps:
+            raise EstimatorError(
+                f"{label} has {record.n_steps} samples; this estimator was trained for "
+                f"{self.n_steps}. Train one for this length: {train} --length {record.n_steps}."
+            )
+        if record.n_missing:
+            raise EstimatorError(
+                f"{label} has {record.n_missing} missing samples; this estimator was trained for "
+                f"complete records. Fill the gaps, or cut the record and train for what is left: "
+                f"{train} --length N."
+            )
+        dt = self.header["dt"]
+        if record.dt is not None and abs(record.dt - dt) > 1e-3 * dt:
+            raise EstimatorError(
+                f"{label} has dt = {record.dt:g}; this estimator was trained for {dt:g}. Resample "
+                "the record, or train the model with its dt."
+            )
+        if record.u is None or self.input is None:
+            return
+        if record.u.shape != self.input.shape:
+            raise EstimatorError(
+                f"{label} has inputs of shape {record.u.shape}; this estimator was trained for "
+                f"{self.input.shape}."
+            )
+        span = max(float(np.ptp(self.input)), 1e-12) if self.input.size else 1.0
+        difference = np.abs(record.u - self.input).max(initial=0.0)
+        if difference > _SAME_INPUT * span:
+            raise EstimatorError(
+                f"{label} has another input than this estimator was trained for (they differ by "
+                f"up to {difference:.3g}). Train one for this input: {train} --input FILE."
+            )
+
+
+def load(name: str | Path, model: "Model | None" = None) -> Estimator:
+    """A pretrained estimator by name, or one from a file.
+
+    >>> load("growth2").header["model"]["name"]
+    'growth2'
+    """
+    path = Path(name)
+    if path.exists() or path.suffix:
+        return Estimator.load(path, model)
+    shipped = PRETRAINED / f"{name}{SUFFIX}"
+    if not shipped.exists():
+        known = sorted(file.stem for file in PRETRAINED.glob(f"*{SUFFIX}"))
+        raise EstimatorError(
+            f"there is no estimator {name}, neither shipped nor a file; {nearest(str(name), known)}"
+        )
+    return Estimator.load(shipped, model)

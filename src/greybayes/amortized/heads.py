@@ -1,0 +1,129 @@
+"""Heads: from the summary of a record to theta."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from greybayes.amortized.network import Dense
+from greybayes.prior import Prior
+
+Summary = Float[Array, "batch summary"]
+Thetas = Float[Array, "batch param"]
+
+
+class Head(eqx.Module):
+    """Gives theta, and the loss it is trained with."""
+
+    @abc.abstractmethod
+    def theta(self, summary: Summary) -> Thetas:
+        """The estimate for each summary."""
+
+    @abc.abstractmethod
+    def loss(self, summary: Summary, theta: Thetas) -> Float[Array, " batch"]:
+        """What training makes small, for each record."""
+
+
+class Unconstrained(eqx.Module):
+    """Where the prior lies on the unconstrained line: location and spread of each entry."""
+
+    location: tuple[float, ...] = eqx.field(static=True)
+    spread: tuple[float, ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, prior: Prior, n_draws: int = 10_000) -> "Unconstrained":
+        """Measured on fixed draws of the prior."""
+        thetas = prior.sample(jr.key(0), jnp.arange(n_draws, dtype=jnp.uint32))
+        free = np.asarray(jax.vmap(prior.unconstrain)(thetas), float)
+        # float32 puts a draw on the bound itself now and then, and its image at infinity.
+        free = np.where(np.isfinite(free), free, np.nan)
+        return cls(
+            tuple(np.nanmedian(free, axis=0).tolist()), tuple(np.nanstd(free, axis=0).tolist())
+        )
+
+
+class BoundedMean(Head):
+    """Our default: a mean that cannot leave the support of its prior.
+
+    The network's output is the standardised position on the unconstrained line; the prior's own
+    bijection takes it into the support. So scales of parameters do not matter, and neither do
+    those of their priors. The loss is the squared error over the prior variance.
+    """
+
+    hidden: list[Dense]
+    out: Dense
+    line: Unconstrained
+    prior: Prior = eqx.field(static=True)
+
+    def __init__(self, n_summary: int, prior: Prior, key: Key[Array, ""], width: int = 64) -> None:
+        key_one, key_two, key_out = jr.split(key, 3)
+        self.hidden = [Dense(n_summary, width, key_one), Dense(width, width, key_two)]
+        self.line = Unconstrained.of(prior)
+        # A small start: every first estimate is near the middle of the prior.
+        self.out = Dense(width, len(self.line.location), key_out, gain=0.02)
+        self.prior = prior
+
+    def theta(self, summary: Summary) -> Thetas:
+        for layer in self.hidden:
+            summary = layer.relu(summary)
+        free = jnp.array(self.line.location) + jnp.array(self.line.spread) * self.out(summary)
+        return jax.vmap(lambda phi: self.prior.constrain(phi)[0])(free)
+
+    def loss(self, summary: Summary, theta: Thetas) -> Float[Array, " batch"]:
+        return normalised_error(self.prior, self.theta(summary), theta)
+
+
+class PaperMean(Head):
+    """The paper's: a ReLU layer of n_z units and a linear map; variances as standard deviations.
+
+    The loss is the mean squared error in the units it regresses, as the paper's code has it.
+    """
+
+    dense: Dense
+    out: Dense
+    prior: Prior = eqx.field(static=True)
+
+    def __init__(self, n_summary: int, prior: Prior, key: Key[Array, ""], width: int = 32) -> None:
+        key_dense, key_out = jr.split(key)
+        self.dense = _torch_start(Dense(n_summary, width, key_dense), key_dense)
+        self.out = _torch_start(Dense(width, prior.size, key_out), key_out)
+        self.prior = prior
+
+    def _regressed(self, summary: Summary) -> Thetas:
+        return self.out(self.dense.relu(summary))
+
+    def theta(self, summary: Summary) -> Thetas:
+        out = self._regressed(summary)
+        return jnp.where(self.prior.is_variance, out**2, out)
+
+    def loss(self, summary: Summary, theta: Thetas) -> Float[Array, " batch"]:
+        target = jnp.where(self.prior.is_variance, jnp.sqrt(jnp.maximum(theta, 0.0)), theta)
+        return ((self._regressed(summary) - target) ** 2).mean(-1)
+
+
+def _torch_start(layer: Dense, key: Key[Array, ""]) -> Dense:
+    """PyTorch's start of a linear layer, uniform within 1 / sqrt(n_in)."""
+    key_weight, key_bias = jr.split(key)
+    bound = layer.weight.shape[0] ** -0.5
+    start = (
+        jr.uniform(key_weight, layer.weight.shape, minval=-bound, maxval=bound),
+        jr.uniform(key_bias, layer.bias.shape, minval=-bound, maxval=bound),
+    )
+    return eqx.tree_at(lambda d: (d.weight, d.bias), layer, start)
+
+
+def normalised_error(
+    prior: Prior, estimate: Thetas | np.ndarray, theta: Thetas | np.ndarray
+) -> Float[Array, " batch"]:
+    """Squared error over the prior variance, averaged over parameters: its mean is the risk."""
+    return ((estimate - theta) ** 2 / jnp.asarray(prior.variance, jnp.float32)).mean(-1)
+
+
+HEADS: dict[str, type[BoundedMean] | type[PaperMean]] = {
+    "bounded": BoundedMean,
+    "paper": PaperMean,
+}

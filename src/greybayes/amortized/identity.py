@@ -1,0 +1,132 @@
+"""Which model an estimator belongs to: what its header says, and whether a model is the one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import constraints
+
+from greybayes.amortized.heads import Unconstrained
+from greybayes.amortized.training import Architecture, Experiment, Weights, make_weights
+from greybayes.errors import EstimatorError
+from greybayes.inputs import from_dict
+from greybayes.model import Model
+from greybayes.prior import Prior, describe
+from greybayes.simulation import simulate
+
+_REFERENCE_STEPS = 16
+# Compilers round differently from one machine to the next; models differ by more.
+_TOLERANCE = 1e-3
+
+
+def describe_theta(prior: Prior) -> list[dict[str, Any]]:
+    """Each entry of theta: its name, its prior, and how the line is taken into its support."""
+    line = Unconstrained.of(prior)
+    entries = []
+    for name, parameter in prior.parameters.items():
+        support, bounds = _support(parameter.prior.support, parameter.shape)
+        for index in range(max(1, int(np.prod(parameter.shape, dtype=int)))):
+            entries.append(
+                {
+                    "parameter": name,
+                    "prior": describe(parameter.prior),
+                    "unit": parameter.unit,
+                    "support": support,
+                    "bounds": [bound[index] for bound in bounds],
+                }
+            )
+    for entry, name, mean, variance in zip(
+        entries, prior.names, prior.mean, prior.variance, strict=True
+    ):
+        entry.update(name=name, prior_mean=float(mean), prior_variance=float(variance))
+    if len(line.location) == len(entries):
+        for entry, location, spread in zip(entries, line.location, line.spread, strict=True):
+            entry.update(location=location, spread=spread)
+    return entries
+
+
+def _support(support, shape: tuple[int, ...]) -> tuple[str | None, list[list[float]]]:
+    """The kinds of support that the plain forward pass knows; None for all others."""
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+
+    def spread(bound) -> list[float]:
+        return np.broadcast_to(np.asarray(bound, float), shape).ravel().tolist()
+
+    if support in (constraints.real, constraints.real_vector):
+        return "real", []
+    if hasattr(support, "lower_bound") and hasattr(support, "upper_bound"):
+        return "interval", [spread(support.lower_bound), spread(support.upper_bound)]
+    if hasattr(support, "lower_bound"):
+        return "above", [spread(support.lower_bound)]
+    return None, []
+
+
+def reference_path(model: Model, n_steps: int = _REFERENCE_STEPS) -> list[list[float]]:
+    """A short path that the model makes from a fixed key: its fingerprint."""
+    inputs = None if model.design is not None else np.ones((n_steps, len(model.inputs)))
+    path = simulate(model, inputs=inputs, n_steps=n_steps, key=12345)
+    return np.round(np.nan_to_num(path.y[0].astype(float)), 6).tolist()
+
+
+def describe_model(model: Model, name: str) -> dict[str, Any]:
+    """What a header says of its model."""
+    return {"name": name, "class": type(model).__name__, "reference": reference_path(model)}
+
+
+def check_identity(model: Model, header: Mapping[str, Any]) -> None:
+    """Raise where a model is not the one the estimator was trained for."""
+    name = header["model"]["name"]
+    ours = [(entry["name"], entry["prior"]) for entry in describe_theta(model.prior)]
+    trained = [(entry["name"], entry["prior"]) for entry in header["theta"]]
+    again = f"Train it again: greybayes train {name}."
+    if ours != trained:
+        changed = [n for (n, p) in trained if (n, p) not in ours] or [n for n, _ in ours]
+        raise EstimatorError(
+            f"the estimator was trained for other parameters or priors of {name} than the model "
+            f"has now ({', '.join(changed)} differ). {again}"
+        )
+    expected = np.array(header["model"]["reference"])
+    made = np.array(reference_path(model, len(expected)))
+    if made.shape != expected.shape or not np.allclose(
+        made, expected, rtol=_TOLERANCE, atol=_TOLERANCE * (np.abs(expected).max() + 1)
+    ):
+        raise EstimatorError(
+            f"the model {name} no longer makes the path that it made when the estimator was "
+            f"trained: its equations have changed. {again}"
+        )
+
+
+def weights_from(
+    model: Model, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> Weights:
+    """Network and head with the weights of a file."""
+    experiment = Experiment(model, from_dict(header["input"]), header["n_steps"])
+    weights = make_weights(experiment, Architecture(**header["architecture"]))
+    trained, static = eqx.partition(weights, eqx.is_inexact_array)
+    leaves, tree = jax.tree_util.tree_flatten_with_path(trained)
+    try:
+        read = [jnp.asarray(arrays[array_name(path)]) for path, _ in leaves]
+    except KeyError as error:
+        raise EstimatorError(f"the estimator file has no weights {error}.") from None
+    for (path, leaf), value in zip(leaves, read, strict=True):
+        if leaf.shape != value.shape:
+            raise EstimatorError(
+                f"the weights {array_name(path)} have shape {value.shape}, expected {leaf.shape}."
+            )
+    return eqx.combine(jax.tree.unflatten(tree, read), static)
+
+
+def named_arrays(weights: Weights) -> dict[str, np.ndarray]:
+    """The weights by name, as a file holds them."""
+    trained = eqx.filter(weights, eqx.is_inexact_array)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(trained)
+    return {array_name(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def array_name(path) -> str:
+    """`network.steps[0].weight`."""
+    return jax.tree_util.keystr(path).lstrip(".")

@@ -1,0 +1,164 @@
+"""Training as the paper does it: a fixed set Z(P, M), epochs, Adam, early stopping.
+
+Kept for its tables, and for simulators too slow to draw fresh records all the time.
+"""
+
+import functools
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from greybayes.amortized.channels import Scaling
+from greybayes.amortized.dataset import EarlyStopping, epoch, split_by_theta
+from greybayes.amortized.training import (
+    Architecture,
+    Experiment,
+    Progress,
+    Trained,
+    Watch,
+    Weights,
+    check_diverged,
+    make_weights,
+)
+from greybayes.errors import EstimatorError
+from greybayes.simulation import Paths, offline_set
+
+
+@dataclass(frozen=True)
+class PaperSettings:
+    """The paper's settings (M2); `sizes` are those of the network and `dense`, its last layer."""
+
+    n_thetas: int = 500
+    n_paths: int = 50
+    training_share: float = 0.75
+    batch: int = 128
+    epochs: int = 3000
+    learning_rate: float = 1e-3
+    decay: float = 0.9
+    decays: int = 3
+    """How often the rate decays over all epochs: 3 in the paper's text, 6 in its code."""
+    patience: int = 3
+    tolerance: float = 0.01
+    watch_after: int = 100
+    network: str = "gru"
+    sizes: dict[str, int] = field(default_factory=lambda: {"width": 40, "depth": 2, "dense": 32})
+    head: str = "paper"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_thetas < 2:
+            raise EstimatorError(f"P is {self.n_thetas}, expected 2 or more: one is to validate.")
+
+    @property
+    def architecture(self) -> Architecture:
+        """Which network and head."""
+        return Architecture(self.network, self.sizes, self.head)
+
+
+def rate(settings: PaperSettings, batches: int) -> optax.Schedule:
+    """A staircase: times 0.9 with every third (or sixth) of the epochs."""
+    every = max(1, settings.epochs // settings.decays) * batches
+    return optax.exponential_decay(settings.learning_rate, every, settings.decay, staircase=True)
+
+
+def run(experiment: Experiment, settings: PaperSettings, watch: Watch | None = None) -> Trained:
+    """Train until the validation loss stands still, and keep the best weights."""
+    paths = offline_set(
+        experiment.model,
+        settings.n_thetas,
+        settings.n_paths,
+        inputs=experiment.design,
+        n_steps=experiment.n_steps,
+        key=settings.seed,
+    )
+    check_diverged(paths.n_diverged, len(paths))
+    rows = split_by_theta(paths, settings.n_paths, settings.training_share, settings.seed)
+    if len(rows.training) < settings.batch:
+        raise EstimatorError(
+            f"{len(rows.training)} training paths do not fill a batch of {settings.batch}; raise P "
+            "or M."
+        )
+    # The paper's networks read y as it is; scales of 1 say so in the file.
+    scaling = as_it_is(experiment)
+    weights = make_weights(experiment, settings.architecture, settings.seed)
+    arrays, static = eqx.partition(weights, eqx.is_inexact_array)
+    batches = len(rows.training) // settings.batch
+    optimiser = optax.adam(rate(settings, batches))
+    step = make_step(scaling, static, optimiser, experiment)
+    validate = _make_loss(scaling, static, experiment)
+    moments, stopping = (
+        optimiser.init(arrays),
+        EarlyStopping(settings.patience, settings.tolerance, settings.watch_after),
+    )
+    best, best_loss, history = arrays, math.inf, []
+    begun = time.perf_counter()
+    for number in range(1, settings.epochs + 1):
+        losses = []
+        for batch in epoch(rows.training, settings.batch, settings.seed, number):
+            arrays, moments, loss = step(arrays, moments, paths.y[batch], paths.theta[batch])
+            losses.append(loss)
+        validation_loss = _mean_loss(validate, arrays, paths, rows.validation)
+        training_loss = float(np.mean(jax.device_get(losses)))
+        history.append(
+            {"epoch": number, "training_loss": training_loss, "validation_loss": validation_loss}
+        )
+        if validation_loss < best_loss:
+            best, best_loss = arrays, validation_loss
+        if watch is not None:
+            spent = time.perf_counter() - begun
+            seen = number * batches * settings.batch
+            left = spent / number * (settings.epochs - number)
+            watch(
+                Progress(
+                    number, settings.epochs, seen / spent, training_loss, validation_loss, left
+                )
+            )
+        if stopping.update(number, validation_loss):
+            break
+    share = paths.n_diverged / len(paths)
+    trained: Weights = eqx.combine(best, static)
+    return Trained(trained, scaling, settings, history, share)  # pyright: ignore[reportArgumentType]
+
+
+def as_it_is(experiment: Experiment) -> Scaling:
+    n_y, n_u = len(experiment.model.outputs), len(experiment.model.inputs)
+    return Scaling((0.0,) * n_y, (1.0,) * n_y, (False,) * n_y, (0.0,) * n_u, (1.0,) * n_u)
+
+
+def _make_loss(scaling: Scaling, static: Any, experiment: Experiment):
+    shared = jnp.zeros((experiment.n_steps, len(experiment.model.inputs)))
+
+    @jax.jit
+    def loss(arrays, y, theta):
+        whole: Weights = eqx.combine(arrays, static)
+        summary = whole.network.summarise(scaling.channels(jnp, y, shared))
+        return whole.head.loss(summary, theta).mean()
+
+    return loss
+
+
+def make_step(scaling: Scaling, static: Any, optimiser, experiment: Experiment):
+    loss = _make_loss(scaling, static, experiment)
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def step(arrays, moments, y, theta):
+        value, gradient = jax.value_and_grad(loss)(arrays, y, theta)
+        change, moments = optimiser.update(gradient, moments, arrays)
+        return optax.apply_updates(arrays, change), moments, value
+
+    return step
+
+
+def _mean_loss(validate, arrays, paths: Paths, rows: np.ndarray, chunk: int = 2048) -> float:
+    total = sum(
+        float(validate(arrays, paths.y[part], paths.theta[part])) * len(part)
+        for part in np.split(rows, range(chunk, len(rows), chunk))
+    )
+    return total / len(rows)

@@ -1,0 +1,191 @@
+"""From a model to an `Estimator`: the experiment, the checkpoints, the header of the file."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from greybayes._version import __version__
+from greybayes.amortized import paper, training
+from greybayes.amortized.estimator import Estimator
+from greybayes.amortized.identity import describe_model, describe_theta, named_arrays
+from greybayes.amortized.network import Windows, count_weights
+from greybayes.amortized.store import read_file, write_file
+from greybayes.amortized.training import Experiment, Settings, Trained
+from greybayes.errors import EstimatorError
+from greybayes.inputs import Design, from_dict
+from greybayes.model import Model
+from greybayes.simulation import resolve_inputs
+from greybayes.zoo import MODELS, get_model
+
+
+def train(
+    model: Model | str,
+    *,
+    name: str | None = None,
+    minutes: float | None = None,
+    steps: int | None = None,
+    preset: str = "default",
+    inputs: Design | np.ndarray | Array | str | None = None,
+    n_steps: int | None = None,
+    seed: int = 0,
+    network: str | Callable | None = None,
+    settings: Mapping[str, Any] | None = None,
+    checkpoint: str | Path | None = None,
+    watch: training.Watch | None = None,
+) -> Estimator:
+    """Train an estimator of theta for records of this model, input and length.
+
+    The default mode simulates fresh records for every batch; give it `minutes` (5 where nothing is
+    said) or `steps`. `preset="paper"` trains as the paper does, on a fixed set Z(P, M). `settings`
+    changes any field of `training.Settings` (or `paper.PaperSettings`). With a `checkpoint` file
+    the run can be killed at any moment and taken up by `resume`.
+
+    >>> estimator = train("growth2", steps=10, settings={"batch": 8, "n_validation": 50})
+    >>> estimator.names
+    ('theta2', 'theta6', 'theta7', 'theta8')
+    """
+    name = name or (model if isinstance(model, str) else _name(model))
+    model = get_model(model)
+    design, n_steps = resolve_inputs(model, inputs, n_steps)
+    if preset == "default" and design.is_random and model.design is design:
+        # One record, one input: where nobody says otherwise, one signal of the model's own design.
+        design = design.fixed(seed, n_steps, model.dt)
+    experiment = Experiment(model, design, n_steps)
+    module = network if callable(network) else None
+    given = dict(settings or {})
+    if isinstance(network, str):
+        given["network"] = network
+    started = time.perf_counter()
+    if preset == "paper":
+        trained = paper.run(experiment, _settings(paper.PaperSettings, given, seed=seed), watch)
+    elif preset == "default":
+        if minutes is not None and steps is not None:
+            raise EstimatorError("give minutes or steps, not both.")
+        if minutes is not None and not minutes > 0:
+            raise EstimatorError(f"minutes is {minutes}, expected more than 0.")
+        if steps is None and minutes is None:
+            minutes = 5.0
+        devices = {"devices": jax.device_count(), "steps": steps or training.BLOCK}
+        chosen = _settings(Settings, {**devices, **given}, seed=seed)
+        trained = training.run(
+            experiment,
+            chosen,
+            minutes=minutes if steps is None else None,
+            module=module,
+            checkpoint=None if checkpoint is None else _checkpoint(checkpoint, name, experiment),
+            watch=watch,
+        )
+    else:
+        raise EstimatorError(f"there is no preset {preset}, only default and paper.")
+    return _estimator(name, experiment, trained, time.perf_counter() - started)
+
+
+def resume(
+    checkpoint: str | Path, model: Model | None = None, watch: training.Watch | None = None
+) -> Estimator:
+    """Take up a training that was interrupted, and go on to the weights it would have given."""
+    header, arrays = read_file(checkpoint)
+    if header.get("kind") != "checkpoint":
+        raise EstimatorError(
+            f"{checkpoint} is a finished estimator; there is nothing to go on with."
+        )
+    settings = Settings(**header["settings"])
+    if settings.devices > jax.device_count():
+        raise EstimatorError(
+            f"the training ran on {settings.devices} cores, here are {jax.device_count()}; the "
+            "same weights need the same number."
+        )
+    name = header["model"]["name"]
+    experiment = Experiment(model or get_model(name), from_dict(header["input"]), header["n_steps"])
+    started = time.perf_counter()
+    trained = training.run(
+        experiment,
+        settings,
+        checkpoint=_checkpoint(checkpoint, name, experiment),
+        resumed=(header, [arrays[f"{index:04d}"] for index in range(len(arrays))]),
+        watch=watch,
+    )
+    spent = header.get("seconds", 0.0) + time.perf_counter() - started
+    return _estimator(name, experiment, trained, spent)
+
+
+def _name(model: Model) -> str:
+    for name, (_, cls) in MODELS.items():
+        if type(model).__name__ == cls and type(model).__module__.startswith("greybayes.zoo"):
+            return name
+    return type(model).__name__
+
+
+def _settings(cls, given: Mapping[str, Any], **defaults: Any):
+    known = {field.name for field in dataclasses.fields(cls)}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise EstimatorError(
+            f"there is no setting {', '.join(unknown)}; known: {', '.join(sorted(known))}."
+        )
+    return cls(**{**defaults, **given})
+
+
+def _common(name: str, experiment: Experiment) -> dict[str, Any]:
+    model = experiment.model
+    return {
+        "package": __version__,
+        "model": {"name": name},
+        "outputs": list(model.outputs),
+        "inputs": list(model.inputs),
+        "dt": model.dt,
+        "n_steps": experiment.n_steps,
+        "input": experiment.design.to_dict(),
+    }
+
+
+def _checkpoint(path: str | Path, name: str, experiment: Experiment) -> Callable[..., None]:
+    started = time.perf_counter()
+    common = _common(name, experiment)
+
+    def save(state, settings, scaling, history) -> None:
+        del scaling  # Measured again from the same seed.
+        leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        header = {
+            **common,
+            "kind": "checkpoint",
+            "settings": dataclasses.asdict(settings),
+            "history": history,
+            "seconds": time.perf_counter() - started,
+        }
+        write_file(path, header, leaves)
+
+    return save
+
+
+def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: float) -> Estimator:
+    network = trained.weights.network
+    header = {
+        **_common(name, experiment),
+        "kind": "estimator",
+        "model": describe_model(experiment.model, name),
+        "theta": describe_theta(experiment.model.prior),
+        "output_error": experiment.model.structure.output_error,
+        "scaling": trained.scaling.to_dict(),
+        "settings": dataclasses.asdict(trained.settings),
+        "architecture": trained.settings.architecture._asdict(),
+        "network": {"weights": count_weights(trained.weights)},
+        "history": trained.history,
+        "share_diverged": trained.share_diverged,
+        "seconds": round(seconds, 1),
+    }
+    if isinstance(network, Windows):
+        header["network"] |= {"window": network.window, "pool": network.pool}
+    arrays = named_arrays(trained.weights)
+    if experiment.shared is not None:
+        arrays["input"] = np.asarray(experiment.shared)
+    estimator = Estimator(header, arrays)
+    # The model at hand, which a name may not find again; and the module, which need not be rebuilt.
+    estimator.__dict__.update(model=experiment.model, weights=trained.weights)
+    return estimator

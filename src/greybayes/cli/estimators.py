@@ -1,0 +1,261 @@
+"""Commands about estimators: `train`, `estimate`, `info`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from greybayes.cli.base import (
+    InputText,
+    Json,
+    Seed,
+    app,
+    bar,
+    check_output,
+    load_model,
+    print_json,
+    print_table,
+    start_jax,
+)
+from greybayes.errors import EstimatorError, GreybayesError
+
+if TYPE_CHECKING:
+    from greybayes.amortized.estimator import Estimator
+    from greybayes.record import Record
+
+_ESTIMATOR = "A pretrained estimator (growth2), or a file that train wrote."
+EstimatorName = Annotated[str, typer.Argument(metavar="ESTIMATOR", help=_ESTIMATOR)]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Records to estimate from.")]
+
+
+@app.command(epilog="Example: greybayes train growth2 --minutes 5 -o growth2.estimator")
+def train(
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="As for show.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The file to write.")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="How long to train (default 5).")] = None,
+    steps: Annotated[int | None, typer.Option(help="How many steps, instead of minutes.")] = None,
+    preset: Annotated[
+        str, typer.Option(help="default, or paper: as the paper trains.")
+    ] = "default",
+    inputs: InputText = None,
+    length: Annotated[int | None, typer.Option(help="Samples in a record.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="windows (default), gru, lstm or rnn.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as batch=128."),
+    ] = None,
+    seed: Seed = 0,
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with a training that was interrupted.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train an estimator for a model, an input and a length."""
+    if (model is None) == (resume is None):
+        raise EstimatorError("give a model to train for, or --resume FILE to go on with one.")
+    target = output or _default_output(model, resume)
+    check_output(target, lambda path: path)
+    partial = checkpoint_of(target)
+    start_jax()
+    from greybayes.amortized import trainer
+
+    try:
+        if resume is not None:
+            partial = _found(resume)
+            target = output or Path(str(partial).removesuffix(".partial"))
+            with _watched("Training") as watch:
+                estimator = trainer.resume(partial, watch=watch)
+        else:
+            assert model is not None
+            from greybayes.cli.data import input_signal
+
+            plant = load_model(model)
+            signal = input_signal(plant, inputs) if inputs is not None else None
+            with _watched(f"Training {model}") as watch:
+                estimator = trainer.train(
+                    plant,
+                    name=model,
+                    minutes=minutes,
+                    steps=steps,
+                    preset=preset,
+                    inputs=signal,
+                    n_steps=length,
+                    seed=seed,
+                    network=network,
+                    settings=_settings(setting or []),
+                    checkpoint=partial,
+                    watch=watch,
+                )
+    except KeyboardInterrupt:
+        if partial.exists():
+            typer.echo(f"Stopped. Go on with: greybayes train --resume {partial}", err=True)
+        raise
+    estimator.save(target)
+    partial.unlink(missing_ok=True)
+    facts = _facts(estimator)
+    if as_json:
+        return print_json({"path": str(target), **facts})
+    typer.echo(f"Wrote {target} ({_sentence(facts)}).")
+
+
+@app.command(epilog="Example: greybayes estimate growth2 records.csv")
+def estimate(
+    estimator: EstimatorName,
+    files: Files,
+    model: Annotated[
+        str | None, typer.Option(help="Your own model, where the estimator is for one.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Estimate the parameters from records, with a trained estimator."""
+    from greybayes.amortized.estimator import load
+    from greybayes.record import read_records
+
+    trained = load(estimator, load_model(model) if model is not None else None)
+    outputs, inputs = trained.header["outputs"], trained.header["inputs"]
+    records = [
+        record
+        for file in files
+        for record in read_records(file, outputs=outputs, inputs=inputs or None)
+    ]
+    # Plain NumPy: importing JAX alone would take longer than all of this.
+    estimates = trained.estimate(records, engine="numpy")
+    results = [
+        {"record": record.name, **estimate.to_dict(), **_fit(trained, record, estimate)}
+        for record, estimate in zip(records, estimates, strict=True)
+    ]
+    if as_json:
+        name = trained.header["model"]["name"]
+        return print_json({"model": name, "method": "deepbayes", "records": results})
+    from rich.console import Console
+
+    for record, result in zip(records, estimates, strict=True):
+        table = result.table(_truth(trained, record))
+        table.title = record.name or None
+        Console().print(table)
+
+
+@app.command(epilog="Example: greybayes info growth2")
+def info(estimator: EstimatorName, as_json: Json = False) -> None:
+    """Say what an estimator was trained for, how, and how good it is."""
+    from greybayes.amortized.estimator import load
+
+    facts = _facts(load(estimator))
+    if as_json:
+        return print_json(facts)
+    print_table(("property", "value"), [(key, str(value)) for key, value in facts.items()])
+
+
+def checkpoint_of(output: Path) -> Path:
+    """Where a training that writes `output` keeps its checkpoints."""
+    return output.with_name(output.name + ".partial")
+
+
+def _default_output(model: str | None, resume: Path | None) -> Path:
+    if model is None:
+        return Path(str(resume).removesuffix(".partial"))
+    return Path(f"{model.rpartition(':')[2]}.estimator")
+
+
+def _found(resume: Path) -> Path:
+    for path in (resume, checkpoint_of(resume)):
+        if path.exists():
+            return path
+    raise EstimatorError(
+        f"there is no checkpoint {resume}; a training that got as far as its first step leaves "
+        "one beside its output, with .partial at the end."
+    )
+
+
+def _settings(texts: list[str]) -> dict[str, Any]:
+    """`batch=128`, or `width=32` for the sizes of a network."""
+    settings: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    for text in texts:
+        name, found, value = text.partition("=")
+        try:
+            number: Any = float(value) if set(value) & set(".e") else int(value)
+        except ValueError:
+            found = ""
+        if not found:
+            raise GreybayesError(f"--set got {text!r}, expected NAME=VALUE with a number.")
+        (sizes if name in ("width", "depth", "window", "pool", "dense") else settings)[name] = (
+            number
+        )
+    return {**settings, **({"sizes": sizes} if sizes else {})}
+
+
+def _watched(task: str):
+    """A progress bar that shows steps, speed and risks."""
+    import contextlib
+
+    @contextlib.contextmanager
+    def shown():
+        with bar(task, 1) as tell:
+
+            def watch(progress) -> None:
+                tell(
+                    progress.step,
+                    progress.steps,
+                    f"{progress.paths_per_second:,.0f} paths/s, risk {progress.training_risk:.4f}, "
+                    f"validation {progress.validation_risk:.4f}",
+                )
+
+            yield watch
+
+    return shown()
+
+
+def _facts(estimator: "Estimator") -> dict[str, Any]:
+    header = estimator.header
+    last = header["history"][-1] if header["history"] else {}
+    facts = {
+        "model": header["model"]["name"],
+        "parameters": ", ".join(estimator.names),
+        "length": header["n_steps"],
+        "dt": header["dt"],
+        "input": header["input"]["design"] if header["inputs"] else "none",
+        "network": header["architecture"]["network"],
+        "weights": header["network"]["weights"],
+        "steps": header["settings"].get("steps") or last.get("epoch"),
+        "seed": header["settings"]["seed"],
+        "seconds": header["seconds"],
+        "validation": last.get("validation_risk", last.get("validation_loss")),
+        "share_diverged": header["share_diverged"],
+        "package": header["package"],
+    }
+    return facts | ({"bayes_risk": header["bayes_risk"]} if "bayes_risk" in header else {})
+
+
+def _sentence(facts: dict[str, Any]) -> str:
+    return (
+        f"{facts['weights']} weights, {facts['steps']} steps in {facts['seconds']:.0f} s, "
+        f"validation risk {facts['validation']:.4f}, {facts['share_diverged']:.1%} diverged"
+    )
+
+
+def _truth(estimator: "Estimator", record: "Record") -> dict[str, float] | None:
+    theta = record.theta
+    if theta is None:
+        return None
+    # A set from elsewhere may number its parameters instead of naming them.
+    if set(theta) == {str(i + 1) for i in range(len(estimator.names))}:
+        return dict(zip(estimator.names, theta.values(), strict=True))
+    return dict(theta)
+
+
+def _fit(estimator: "Estimator", record: "Record", estimate: Any) -> dict[str, float]:
+    """The fit of the simulated output, where the model has no process noise."""
+    u = record.u if record.u is not None else estimator.input
+    if not estimator.header["output_error"] or u is None:
+        return {}
+    start_jax()
+    from greybayes.diagnose.fit import fit_percent
+    from greybayes.simulation import noise_free_output
+
+    simulated = noise_free_output(estimator.model, estimate.mean, u)
+    return {"fit_percent": fit_percent(record.y, simulated)}

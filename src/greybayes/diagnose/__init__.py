@@ -1,0 +1,1 @@
+"""Can an estimate be trusted, and how well does it fit?"""

@@ -1,0 +1,18 @@
+"""How well a simulated output fits a measured one."""
+
+import numpy as np
+from jaxtyping import Float
+
+
+def fit_percent(
+    y: Float[np.ndarray, "steps output"], simulated: Float[np.ndarray, "steps output"]
+) -> float:
+    """100 (1 - |y - simulated| / |y - mean y|), over all outputs; missing samples are left out.
+
+    >>> fit_percent(np.array([[0.0], [2.0]]), np.array([[0.0], [1.0]]))
+    29.289321881345254
+    """
+    seen = ~np.isnan(y)
+    centred = np.where(seen, y - np.nanmean(y, axis=0), 0.0)
+    error = np.where(seen, y - simulated, 0.0)
+    return float(100 * (1 - np.linalg.norm(error) / np.linalg.norm(centred)))
