@@ -54,7 +54,7 @@ def speed(seed: int, batch: int = 256, rounds: int = 15) -> None:
     weights = make_weights(experiment, settings.architecture, seed)
     arrays, static = eqx.partition(weights, eqx.is_inexact_array)
     optimiser = optax.adam(settings.learning_rate)
-    step = paper.make_step(paper.as_it_is(experiment), static, optimiser, experiment)
+    step = paper.make_step(paper.as_it_is(experiment), static, optimiser, experiment, batch)
     state = [arrays, optimiser.init(arrays)]
     y = np.asarray(jr.normal(jr.key(seed), (batch, experiment.n_steps, 1)))
     theta = np.asarray(jnp.full((batch, 4), 0.5))

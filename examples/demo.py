@@ -1,4 +1,4 @@
-"""What `make demo` runs: simulate a record of a built-in model, look at it, see what comes next."""
+"""What `make demo` runs: estimate a record with a pretrained estimator, then train one yourself."""
 
 from pathlib import Path
 
@@ -12,19 +12,31 @@ TRUTH = {"theta2": 0.7, "theta6": 1.0, "theta7": 0.1, "theta8": 0.1}
 
 
 def main() -> None:
-    """Simulate `growth2` at the paper's true parameters and draw the record."""
+    """Simulate `growth2` at the paper's true parameters, estimate them, train for a minute."""
     gb.configure()
     console = Console()
-    record = gb.simulate("growth2", TRUTH, key=1)[0]
     FOLDER.mkdir(exist_ok=True)
+    record = gb.simulate("growth2", TRUTH, key=1)[0]
     gb.write_records(FOLDER / "growth2.csv", [record])
     plot_records([record]).savefig(FOLDER / "growth2.png", dpi=150)
-    console.print(f"Simulated [bold]growth2[/bold] for {record.n_steps} steps at {TRUTH}.")
-    console.print(f"The record is in {FOLDER / 'growth2.csv'}, its picture in demo/growth2.png.")
+    console.print(f"Simulated [bold]growth2[/bold] for {record.n_steps} steps at known parameters.")
+    console.print(f"The record is in {FOLDER / 'growth2.csv'}, its picture in demo/growth2.png.\n")
+
+    pretrained = gb.load("growth2")
+    console.print("The estimate of the pretrained network, beside the truth:")
+    console.print(pretrained.estimate(record).table(TRUTH))
+
+    with console.status("Training a new estimator for one minute ..."):
+        trained = gb.train("growth2", minutes=1, seed=2)
+    trained.save(FOLDER / "growth2.estimator")
+    console.print("\nThe estimate of a network trained for one minute:")
+    console.print(trained.estimate(record).table(TRUTH))
+    for name, estimator in (("pretrained", pretrained), ("one minute", trained)):
+        risk = gb.bayes_risk(estimator, n_draws=4000)
+        console.print(f"Bayes risk, {name}: {risk.mean:.3f} ± {risk.standard_error:.3f} (prior: 1)")
     console.print(
-        "\nWhat comes next: [bold]greybayes models[/bold] lists the built-in models, "
-        "[bold]greybayes show growth2[/bold] says what this one is, and docs/add-a-model.md shows "
-        "how to write your own in twelve lines. Estimation from a record is the next release."
+        "\nNext: [bold]greybayes estimate growth2 demo/growth2.csv[/bold], or write your own model "
+        "in twelve lines: docs/add-a-model.md."
     )
 
 

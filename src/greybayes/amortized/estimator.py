@@ -110,11 +110,9 @@ class Estimator:
         """
         started = time.perf_counter()
         several = [records] if isinstance(records, Record) else list(records)
-        for record in several:
-            self._check(record)
         if not several:
             return []
-        y = np.stack([record.y for record in several]).astype(np.float32)
+        y = self._checked(several)
         thetas = self.means(y, engine=engine)
         seconds = (time.perf_counter() - started) / len(several)
         estimates = [
@@ -143,8 +141,9 @@ class Estimator:
         if engine == "numpy" and forward.can_run(self.header):
             channels = self.scaling.channels(np, y, u.astype(np.float32))
             return forward.theta(self.header, self.arrays, channels).astype(float)
-        # Batches of a power of two: few compilations, whatever number of records comes.
-        size = 1 << max(0, (len(y) - 1).bit_length())
+        # Few compilations, whatever number of records comes, and little computed for nothing.
+        step = max(1, 1 << max(0, len(y).bit_length() - 4))
+        size = -(-len(y) // step) * step
         padded = np.concatenate([y, np.repeat(y[-1:], size - len(y), axis=0)])
         return np.asarray(self._compiled(padded, u), float)[: len(y)]
 
@@ -163,48 +162,70 @@ class Estimator:
 
         return functools.partial(run, arrays)
 
-    def _check(self, record: Record) -> None:
-        """Refuse a record that it was not trained for, and say what to do."""
-        name = self.header["model"]["name"]
-        train = f"greybayes train {name}"
-        label = f"record {record.name}" if record.name else "the record"
+    def _checked(self, records: list[Record]) -> Float[np.ndarray, "batch steps output"]:
+        """The outputs of all records; one that it was not trained for is refused."""
+        shape = (self.n_steps, len(self.header["outputs"]))
+        for record in records:
+            if record.y.shape != shape:
+                raise self._refusal(record, self._wrong_shape(record))
+            if record.dt is not None and abs(record.dt - self.header["dt"]) > 1e-3 * record.dt:
+                raise self._refusal(
+                    record,
+                    f"has dt = {record.dt:g}; this estimator was trained for "
+                    f"{self.header['dt']:g}. Resample the record, or train the model with its dt.",
+                )
+        y = np.stack([record.y for record in records])
+        missing = np.isnan(y).any((1, 2))
+        if missing.any():
+            record = records[int(missing.argmax())]
+            raise self._refusal(
+                record,
+                f"has {record.n_missing} missing samples; this estimator was trained for complete "
+                "records. Fill the gaps, or cut the record and train for what is left: "
+                f"{self._command} --length N.",
+            )
+        self._check_inputs([record for record in records if record.u is not None])
+        return y.astype(np.float32)
+
+    def _check_inputs(self, records: list[Record]) -> None:
+        trained = self.input
+        if trained is None or not records:
+            return
+        for record in records:
+            if record.u is not None and record.u.shape != trained.shape:
+                raise self._refusal(
+                    record,
+                    f"has inputs of shape {record.u.shape}; this estimator was trained for "
+                    f"{trained.shape}.",
+                )
+        given = np.stack([record.u for record in records if record.u is not None])
+        differences = np.abs(given - trained)
+        largest = differences.max((1, 2), initial=0.0)
+        if largest.max() > _SAME_INPUT * max(float(np.ptp(trained)), 1e-12):
+            raise self._refusal(
+                records[int(largest.argmax())],
+                "has another input than this estimator was trained for (they differ by up to "
+                f"{largest.max():.3g}). Train one for this input: {self._command} --input FILE.",
+            )
+
+    def _wrong_shape(self, record: Record) -> str:
         outputs = self.header["outputs"]
         if record.y.shape[1] != len(outputs):
-            raise EstimatorError(
-                f"{label} has {record.y.shape[1]} outputs; this estimator was trained for "
-                f"{len(outputs)}: {', '.join(outputs)}."
+            return (
+                f"has {record.y.shape[1]} outputs; this estimator was trained for {len(outputs)}: "
+                f"{', '.join(outputs)}."
             )
-        if record.n_steps != self.n_steps:
-            raise EstimatorError(
-                f"{label} has {record.n_steps} samples; this estimator was trained for "
-                f"{self.n_steps}. Train one for this length: {train} --length {record.n_steps}."
-            )
-        if record.n_missing:
-            raise EstimatorError(
-                f"{label} has {record.n_missing} missing samples; this estimator was trained for "
-                f"complete records. Fill the gaps, or cut the record and train for what is left: "
-                f"{train} --length N."
-            )
-        dt = self.header["dt"]
-        if record.dt is not None and abs(record.dt - dt) > 1e-3 * dt:
-            raise EstimatorError(
-                f"{label} has dt = {record.dt:g}; this estimator was trained for {dt:g}. Resample "
-                "the record, or train the model with its dt."
-            )
-        if record.u is None or self.input is None:
-            return
-        if record.u.shape != self.input.shape:
-            raise EstimatorError(
-                f"{label} has inputs of shape {record.u.shape}; this estimator was trained for "
-                f"{self.input.shape}."
-            )
-        span = max(float(np.ptp(self.input)), 1e-12) if self.input.size else 1.0
-        difference = np.abs(record.u - self.input).max(initial=0.0)
-        if difference > _SAME_INPUT * span:
-            raise EstimatorError(
-                f"{label} has another input than this estimator was trained for (they differ by "
-                f"up to {difference:.3g}). Train one for this input: {train} --input FILE."
-            )
+        return (
+            f"has {record.n_steps} samples; this estimator was trained for {self.n_steps}. Train "
+            f"one for this length: {self._command} --length {record.n_steps}."
+        )
+
+    @property
+    def _command(self) -> str:
+        return f"greybayes train {self.header['model']['name']}"
+
+    def _refusal(self, record: Record, why: str) -> EstimatorError:
+        return EstimatorError(f"{f'record {record.name}' if record.name else 'the record'} {why}")
 
 
 def load(name: str | Path, model: "Model | None" = None) -> Estimator:

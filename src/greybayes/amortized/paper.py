@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, PartitionSpec
 
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.dataset import EarlyStopping, epoch, split_by_theta
@@ -91,7 +92,7 @@ def run(experiment: Experiment, settings: PaperSettings, watch: Watch | None = N
     arrays, static = eqx.partition(weights, eqx.is_inexact_array)
     batches = len(rows.training) // settings.batch
     optimiser = optax.adam(rate(settings, batches))
-    step = make_step(scaling, static, optimiser, experiment)
+    step = make_step(scaling, static, optimiser, experiment, settings.batch)
     validate = _make_loss(scaling, static, experiment)
     moments, stopping = (
         optimiser.init(arrays),
@@ -144,12 +145,26 @@ def _make_loss(scaling: Scaling, static: Any, experiment: Experiment):
     return loss
 
 
-def make_step(scaling: Scaling, static: Any, optimiser, experiment: Experiment):
+def make_step(scaling: Scaling, static: Any, optimiser, experiment: Experiment, batch: int):
+    """A compiled step on one batch, which all devices share."""
     loss = _make_loss(scaling, static, experiment)
+    n_devices = math.gcd(batch, jax.device_count())
+    split, whole = PartitionSpec("cores"), PartitionSpec()
+
+    @functools.partial(
+        jax.shard_map,
+        mesh=Mesh(np.array(jax.devices()[:n_devices]), ("cores",)),
+        in_specs=(whole, split, split),
+        out_specs=whole,
+        check_vma=False,
+    )
+    def gradient_of(arrays, y, theta):
+        found = jax.value_and_grad(loss)(arrays, y, theta)
+        return jax.tree.map(lambda a: jax.lax.pmean(a, "cores"), found)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def step(arrays, moments, y, theta):
-        value, gradient = jax.value_and_grad(loss)(arrays, y, theta)
+        value, gradient = gradient_of(arrays, y, theta)
         change, moments = optimiser.update(gradient, moments, arrays)
         return optax.apply_updates(arrays, change), moments, value
 
