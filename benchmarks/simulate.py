@@ -22,7 +22,7 @@ from machine import interleaved, write_result  # noqa: E402
 from scipy import signal  # noqa: E402
 
 from greybayes._lanes import lane_keys  # noqa: E402
-from greybayes.simulation import draw_block  # noqa: E402
+from greybayes.drawing import draw_block  # noqa: E402
 
 N_STEPS = 200
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers.tiny import compile_cache, train_tiny
 
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -13,3 +14,16 @@ def shared_data() -> Path:
     if not _DATA.is_dir():
         pytest.skip(f"the reference data are not here: {_DATA} does not exist")
     return _DATA
+
+
+@pytest.fixture(scope="session")
+def compiled(request):
+    """Trainings are compiled once, and found again by children and by the next run of the tests."""
+    with compile_cache(request.config.cache.mkdir("jax")) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def tiny(compiled):
+    """`linear-gaussian`, 200 steps."""
+    return train_tiny()

@@ -17,6 +17,7 @@ ORDER = [
     {"_configure", "_files", "_lanes", "_types", "continuous", "inputs", "model", "noise", "prior"}
     | {"record", "record_files", "structure"},
     {"zoo"},
+    {"drawing"},
     {"simulation"},
     {"estimate"},
     {"likelihood"},

@@ -254,6 +254,19 @@ class Prior:
         return jnp.concatenate([*pieces, jnp.zeros(0)])
 
     @functools.cached_property
+    def bounds(self) -> tuple[Float[np.ndarray, " param"], Float[np.ndarray, " param"]]:
+        """The ends of the support of each entry in float32, infinite where there is none."""
+        ends: dict[str, list[np.ndarray]] = {"lower_bound": [], "upper_bound": []}
+        for parameter in self.parameters.values():
+            support = _support(parameter)
+            while hasattr(support, "base_constraint"):
+                support = support.base_constraint
+            for (end, found), infinite in zip(ends.items(), (-np.inf, np.inf), strict=True):
+                value = np.asarray(getattr(support, end, infinite), np.float32)
+                found.append(np.broadcast_to(value, parameter.shape).ravel())
+        return np.concatenate(ends["lower_bound"]), np.concatenate(ends["upper_bound"])
+
+    @functools.cached_property
     def is_variance(self) -> Bool[np.ndarray, " param"]:
         """Which entries are variances."""
         return np.concatenate(

@@ -6,20 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import greybayes as gb
 from greybayes.amortized.dataset import EarlyStopping, epoch, split_by_theta
 
 
-class FakePaths(SimpleNamespace):
-    """P thetas with M paths each; some diverged."""
-
-    def __len__(self):
-        return len(self.diverged)
-
-
 def paths(n_thetas, n_paths, diverged=()):
-    mask = np.zeros(n_thetas * n_paths, bool)
+    """P thetas with M paths each, of which only the number and the diverged ones matter here."""
+    count = n_thetas * n_paths
+    mask = np.zeros(count, bool)
     mask[list(diverged)] = True
-    return FakePaths(diverged=mask)
+    empty = np.zeros((count, 1, 1), np.float32)
+    return gb.Paths(gb.get_model("fir"), empty[:, 0], None, empty, empty, mask)
 
 
 # The split.
@@ -82,8 +79,8 @@ STOPPING = [
     # The changes, in %: inf, 50, 0.2, 0.2, 0.2.
     ("three in a row", [1.0, 0.5, 0.499, 0.498, 0.497, 0.2], 0, 5),
     ("two in a row do not do", [1.0, 0.5, 0.499, 0.498, 0.4, 0.3], 0, None),
-    ("a large one in between starts anew", [1, 0.5, 0.499, 0.498, 0.4, 0.399, 0.398], 0, None),
-    ("and then three", [1, 0.5, 0.499, 0.498, 0.4, 0.399, 0.398, 0.397], 0, 8),
+    ("a large one in between starts anew", [1.0, 0.5, 0.499, 0.498, 0.4, 0.399, 0.398], 0, None),
+    ("and then three", [1.0, 0.5, 0.499, 0.498, 0.4, 0.399, 0.398, 0.397], 0, 8),
     ("rises count like falls", [1.0, 1.005, 1.0, 1.005], 0, 4),
     ("a slow steady fall stops too", [1.0, 0.995, 0.990025, 0.985074875], 0, 4),
     ("exactly the tolerance is not less than it", [100.0, 99.0, 98.01, 97.0299], 0, None),

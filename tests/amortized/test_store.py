@@ -29,7 +29,7 @@ def path(tmp_path):
     return tmp_path / "a.estimator"
 
 
-def signed(header_text: str, metadata: dict | None = None, version: int | None = None) -> bytes:
+def signed(header_text: str, metadata: dict | None = None) -> bytes:
     """A safetensors file without arrays and with any header, whose checksum is right."""
     metadata = {"greybayes": header_text, "sha256": "0" * 64} | (metadata or {})
     head = json.dumps({"__metadata__": metadata}).encode()
@@ -56,13 +56,8 @@ def test_what_was_written_is_read(path):
     assert header == {**HEADER, "format": FORMAT}
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
-        assert arrays[name].dtype == array.dtype
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(arrays[name], array)
-
-
-def test_the_same_contents_make_the_same_file(path, tmp_path):
-    write_file(tmp_path / "b", dict(reversed(HEADER.items())), dict(reversed(ARRAYS.items())))
-    assert (tmp_path / "b").read_bytes() == path.read_bytes()
 
 
 def test_any_tool_for_safetensors_reads_the_weights(path):
@@ -244,6 +239,6 @@ def test_an_object_is_never_written(tmp_path):
 
 def test_a_trained_estimator_goes_through_a_file(tiny, tmp_path):
     again = Estimator.load(tiny.save(tmp_path / "tiny.estimator"))
-    assert dict(again.header) == {**tiny.header, "format": FORMAT}
+    assert again.header == json.loads(json.dumps({**tiny.header, "format": FORMAT}))
     for name, array in tiny.arrays.items():
         np.testing.assert_array_equal(again.arrays[name], array)

@@ -18,12 +18,19 @@ from greybayes.simulation import resolve_inputs
 N_STEPS, STEPS = 24, 200
 SIZES = {"width": 8, "depth": 1, "dense": 8}
 # One device, as a process has that was not configured: the same bits wherever tests run.
-SETTINGS = {"batch": 8, "chunk": 4, "devices": 1, "n_validation": 200, "sizes": SIZES}
+SETTINGS = {
+    "batch": 8,
+    "chunk": 4,
+    "devices": 1,
+    "learning_rate": 0.01,
+    "n_validation": 200,
+    "sizes": SIZES,
+}
 # The same settings for the command line.
 OPTIONS = [
     *("--length", N_STEPS, "--steps", STEPS),
     *("--set", "batch=8", "--set", "chunk=4", "--set", "devices=1", "--set", "n_validation=200"),
-    *("--set", "width=8", "--set", "depth=1", "--set", "dense=8"),
+    *("--set", "learning_rate=0.01", "--set", "width=8", "--set", "depth=1", "--set", "dense=8"),
 ]
 _CACHE = {
     "jax_persistent_cache_min_compile_time_secs": 0,

@@ -31,7 +31,8 @@ class Scaling:
         u: Float[np.ndarray, "batch steps input"],
     ) -> "Scaling":
         """From a pilot batch of finite paths."""
-        y, u = y.reshape(-1, y.shape[-1]).astype(float), u.reshape(-1, u.shape[-1]).astype(float)
+        # Not reshape(-1): a model without inputs has nothing to count.
+        y, u = (a.reshape(a.shape[0] * a.shape[1], a.shape[2]).astype(float) for a in (y, u))
         middle, spread = y.mean(0), np.maximum(y.std(0), 1e-12)
         heavy = np.abs((y - middle) / spread).max(0, initial=0.0) > _HEAVY
         # The scale of a heavy-tailed channel is that of its bulk.

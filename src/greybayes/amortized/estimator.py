@@ -204,8 +204,9 @@ class Estimator:
         if largest.max() > _SAME_INPUT * max(float(np.ptp(trained)), 1e-12):
             raise self._refusal(
                 records[int(largest.argmax())],
-                "has another input than this estimator was trained for (they differ by up to "
-                f"{largest.max():.3g}). Train one for this input: {self._command} --input FILE.",
+                "has another input than this estimator was trained for, "
+                f"{self.header['input']['design']} (they differ by up to {largest.max():.3g}). "
+                f"Train one for this input: {self._command} --input FILE.",
             )
 
     def _wrong_shape(self, record: Record) -> str:
@@ -235,7 +236,7 @@ def load(name: str | Path, model: "Model | None" = None) -> Estimator:
     'growth2'
     """
     path = Path(name)
-    if path.exists() or path.suffix:
+    if path.is_file() or path.suffix:
         return Estimator.load(path, model)
     shipped = PRETRAINED / f"{name}{SUFFIX}"
     if not shipped.exists():

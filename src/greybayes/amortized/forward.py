@@ -13,6 +13,9 @@ from jaxtyping import Float
 
 Arrays = Mapping[str, np.ndarray]
 
+# How many spreads of the prior an estimate may be from its middle, on the unconstrained line.
+FARTHEST = 12.0
+
 
 def can_run(header: Mapping[str, Any]) -> bool:
     """Whether the network, the head and the supports of an estimator are among those known here."""
@@ -36,7 +39,7 @@ def theta(
     location, spread = (
         np.array([e[name] for e in entries], np.float32) for name in ("location", "spread")
     )
-    free = location + spread * out
+    free = location + spread * np.clip(out, -FARTHEST, FARTHEST)
     columns = [
         _INTO[entry["support"]](free[:, i], *entry["bounds"]) for i, entry in enumerate(entries)
     ]
@@ -45,8 +48,10 @@ def theta(
 
 _INTO: dict[str, Callable[..., np.ndarray]] = {
     "real": lambda free: free,
-    "above": lambda free, low: low + np.exp(free),
-    "interval": lambda free, low, high: low + (high - low) * _sigmoid(free),
+    "above": lambda free, low: np.maximum(low + np.exp(free), _after(low, np.inf)),
+    "interval": lambda free, low, high: np.clip(
+        low + (high - low) * _sigmoid(free), _after(low, np.inf), _after(high, -np.inf)
+    ),
 }
 
 
@@ -76,6 +81,11 @@ def _summarise(arrays: Arrays, channels: np.ndarray, window: int, pool: int) -> 
 
 def _dense(arrays: Arrays, name: str, x: np.ndarray) -> np.ndarray:
     return x @ arrays[f"{name}.weight"] + arrays[f"{name}.bias"]
+
+
+def _after(end: float, towards: float) -> np.float32:
+    """The float32 next to an end of the support: an estimate is never on it."""
+    return np.nextafter(np.float32(end), np.float32(towards))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:

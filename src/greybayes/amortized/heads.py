@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from greybayes.amortized.forward import FARTHEST
 from greybayes.amortized.network import Dense
 from greybayes.prior import Prior
 
@@ -70,8 +71,12 @@ class BoundedMean(Head):
     def theta(self, summary: Summary) -> Thetas:
         for layer in self.hidden:
             summary = layer.relu(summary)
-        free = jnp.array(self.line.location) + jnp.array(self.line.spread) * self.out(summary)
-        return jax.vmap(lambda phi: self.prior.constrain(phi)[0])(free)
+        out = jnp.clip(self.out(summary), -FARTHEST, FARTHEST)
+        free = jnp.array(self.line.location) + jnp.array(self.line.spread) * out
+        theta = jax.vmap(lambda phi: self.prior.constrain(phi)[0])(free)
+        # In float32 the bijection may round to the bound itself, which has no density.
+        low, high = self.prior.bounds
+        return jnp.clip(theta, np.nextafter(low, np.inf), np.nextafter(high, -np.inf))
 
     def loss(self, summary: Summary, theta: Thetas) -> Float[Array, " batch"]:
         return normalised_error(self.prior, self.theta(summary), theta)

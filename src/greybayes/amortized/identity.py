@@ -10,7 +10,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from greybayes.amortized.heads import Unconstrained
-from greybayes.amortized.training import Architecture, Experiment, Weights, make_weights
+from greybayes.amortized.training import OWN, Architecture, Experiment, Weights, make_weights
 from greybayes.errors import EstimatorError
 from greybayes.inputs import from_dict
 from greybayes.model import Model
@@ -104,6 +104,11 @@ def weights_from(
     model: Model, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> Weights:
     """Network and head with the weights of a file."""
+    if header["architecture"]["network"] == OWN:
+        raise EstimatorError(
+            "the estimator was trained with its author's own module as network, which is not in "
+            "the file; it works only in the program that trained it."
+        )
     experiment = Experiment(model, from_dict(header["input"]), header["n_steps"])
     weights = make_weights(experiment, Architecture(**header["architecture"]))
     trained, static = eqx.partition(weights, eqx.is_inexact_array)

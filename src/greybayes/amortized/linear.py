@@ -18,13 +18,14 @@ from jaxtyping import Array, Float
 from scipy import linalg
 
 from greybayes._types import Seed
+from greybayes.drawing import clock, delayed
 from greybayes.errors import GreybayesError, InputError, ModelError, RecordError
 from greybayes.estimate import Estimate
 from greybayes.inputs import Design
 from greybayes.model import Model
 from greybayes.noise import Channels
 from greybayes.record import Record
-from greybayes.simulation import CHUNK, Paths, clock, delayed, offline_blocks, resolve_inputs
+from greybayes.simulation import CHUNK, Paths, offline_blocks, resolve_inputs
 from greybayes.structure import distribution
 from greybayes.zoo import get_model
 

@@ -194,6 +194,9 @@ def make_network(
     """
     if name not in NETWORKS:
         raise ModelError(f"there is no network {name}; {nearest(name, NETWORKS)}")
+    for size, value in sizes.items():
+        if value < 1:
+            raise ModelError(f"{size} is {value}, expected 1 or more.")
     try:
         return NETWORKS[name](2 * n_outputs + n_inputs, n_outputs, key, **sizes)
     except TypeError as error:

@@ -162,7 +162,8 @@ def make_step(scaling: Scaling, static: Any, optimiser, experiment: Experiment, 
         found = jax.value_and_grad(loss)(arrays, y, theta)
         return jax.tree.map(lambda a: jax.lax.pmean(a, "cores"), found)
 
-    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    # Only the moments are given away: the weights may be the best so far, and are kept.
+    @functools.partial(jax.jit, donate_argnums=1)
     def step(arrays, moments, y, theta):
         value, gradient = gradient_of(arrays, y, theta)
         change, moments = optimiser.update(gradient, moments, arrays)

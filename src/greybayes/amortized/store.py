@@ -27,7 +27,7 @@ def write_file(path: str | Path, header: dict[str, Any], arrays: dict[str, np.nd
     from safetensors.numpy import save
 
     text = json.dumps({**header, "format": FORMAT}, sort_keys=True, allow_nan=False)
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     data = save(contiguous, metadata={"greybayes": text, "sha256": _NO_HASH})
     digest = hashlib.sha256(data).hexdigest()
     head = int.from_bytes(data[:8], "little") + 8
@@ -47,7 +47,7 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
         metadata = json.loads(data[8:head])["__metadata__"]
         digest, text = metadata["sha256"], metadata["greybayes"]
-        header = json.loads(text)
+        header = dict(json.loads(text))
         zeroed = data[:head].replace(digest.encode(), _NO_HASH.encode(), 1)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise EstimatorError(f"{path} is not an estimator file of greybayes.") from None

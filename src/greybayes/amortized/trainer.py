@@ -13,8 +13,13 @@ from jaxtyping import Array
 from greybayes._version import __version__
 from greybayes.amortized import paper, training
 from greybayes.amortized.estimator import Estimator
-from greybayes.amortized.identity import describe_model, describe_theta, named_arrays
-from greybayes.amortized.network import Windows, count_weights
+from greybayes.amortized.identity import (
+    check_identity,
+    describe_model,
+    describe_theta,
+    named_arrays,
+)
+from greybayes.amortized.network import OneByOne, Windows, count_weights
 from greybayes.amortized.store import read_file, write_file
 from greybayes.amortized.training import Experiment, Settings, Trained
 from greybayes.errors import EstimatorError
@@ -63,15 +68,24 @@ def train(
         given["network"] = network
     started = time.perf_counter()
     if preset == "paper":
+        if minutes is not None or steps is not None or module is not None:
+            raise EstimatorError(
+                "the preset paper trains its own networks for epochs: it takes no minutes, steps "
+                "or own module, but settings such as epochs and network."
+            )
         trained = paper.run(experiment, _settings(paper.PaperSettings, given, seed=seed), watch)
     elif preset == "default":
         if minutes is not None and steps is not None:
             raise EstimatorError("give minutes or steps, not both.")
         if minutes is not None and not minutes > 0:
             raise EstimatorError(f"minutes is {minutes}, expected more than 0.")
+        steps = given.pop("steps", steps)
         if steps is None and minutes is None:
             minutes = 5.0
-        devices = {"devices": jax.device_count(), "steps": steps or training.BLOCK}
+        devices = {
+            "devices": jax.device_count(),
+            "steps": training.BLOCK if steps is None else steps,
+        }
         chosen = _settings(Settings, {**devices, **given}, seed=seed)
         trained = training.run(
             experiment,
@@ -102,13 +116,15 @@ def resume(
             "same weights need the same number."
         )
     name = header["model"]["name"]
-    experiment = Experiment(model or get_model(name), from_dict(header["input"]), header["n_steps"])
+    model = model or get_model(name)
+    check_identity(model, header)
+    experiment = Experiment(model, from_dict(header["input"]), header["n_steps"])
     started = time.perf_counter()
     trained = training.run(
         experiment,
         settings,
         checkpoint=_checkpoint(checkpoint, name, experiment),
-        resumed=(header, [arrays[f"{index:04d}"] for index in range(len(arrays))]),
+        resumed=(header, [arrays[name] for name in sorted(arrays)]),
         watch=watch,
     )
     spent = header.get("seconds", 0.0) + time.perf_counter() - started
@@ -147,7 +163,11 @@ def _common(name: str, experiment: Experiment) -> dict[str, Any]:
 
 def _checkpoint(path: str | Path, name: str, experiment: Experiment) -> Callable[..., None]:
     started = time.perf_counter()
-    common = _common(name, experiment)
+    common = {
+        **_common(name, experiment),
+        "model": describe_model(experiment.model, name),
+        "theta": describe_theta(experiment.model.prior),
+    }
 
     def save(state, settings, scaling, history) -> None:
         del scaling  # Measured again from the same seed.
@@ -166,6 +186,9 @@ def _checkpoint(path: str | Path, name: str, experiment: Experiment) -> Callable
 
 def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: float) -> Estimator:
     network = trained.weights.network
+    architecture = trained.settings.architecture
+    if isinstance(network, OneByOne):
+        architecture = architecture._replace(network=training.OWN)
     header = {
         **_common(name, experiment),
         "kind": "estimator",
@@ -174,7 +197,7 @@ def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: flo
         "output_error": experiment.model.structure.output_error,
         "scaling": trained.scaling.to_dict(),
         "settings": dataclasses.asdict(trained.settings),
-        "architecture": trained.settings.architecture._asdict(),
+        "architecture": architecture._asdict(),
         "network": {"weights": count_weights(trained.weights)},
         "history": trained.history,
         "share_diverged": trained.share_diverged,

@@ -27,10 +27,11 @@ from greybayes.amortized.channels import Scaling
 from greybayes.amortized.heads import HEADS, Head, normalised_error
 from greybayes.amortized.network import Network, OneByOne, make_network
 from greybayes.amortized.soap import scale_by_soap
+from greybayes.drawing import draw_joint
 from greybayes.errors import EstimatorError
 from greybayes.inputs import Design
 from greybayes.model import Model
-from greybayes.simulation import Paths, draw_joint, simulate
+from greybayes.simulation import Paths, simulate
 
 BLOCK = 10
 PILOT = 4096
@@ -58,7 +59,7 @@ class Settings:
     n_validation: int = 2000
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "chunk", "devices"):
+        for name in ("steps", "batch", "chunk", "devices", "n_validation"):
             if getattr(self, name) < 1:
                 raise EstimatorError(f"{name} is {getattr(self, name)}, expected 1 or more.")
         # Whole blocks, and whole chunks on each device.
@@ -108,6 +109,10 @@ class Experiment(NamedTuple):
         if self.design.is_random:
             return None
         return self.design.draw(jr.key(0), self.n_steps, self.model.dt)
+
+
+OWN = "own"
+"""The name of a network that is a user's own module."""
 
 
 class Architecture(NamedTuple):
@@ -337,6 +342,8 @@ def run(
     if resumed is not None:
         noted, leaves = resumed
         history = noted["history"]
+        if len(leaves) != len(jax.tree.leaves(state)):
+            raise EstimatorError("the checkpoint is not that of a training of this network.")
         state = jax.tree.unflatten(jax.tree.structure(state), [jnp.asarray(a) for a in leaves])
     elif minutes is not None:
         block = make_block(experiment, settings, scaling, weights)

@@ -1,5 +1,6 @@
 """Commands about estimators: `train`, `estimate`, `info`."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -255,7 +256,8 @@ def _fit(estimator: "Estimator", record: "Record", estimate: Any) -> dict[str, f
         return {}
     start_jax()
     from greybayes.diagnose.fit import fit_percent
-    from greybayes.simulation import noise_free_output
+    from greybayes.drawing import noise_free_output
 
     simulated = noise_free_output(estimator.model, estimate.mean, u)
-    return {"fit_percent": fit_percent(record.y, simulated)}
+    fit = fit_percent(record.y, simulated)
+    return {"fit_percent": fit} if math.isfinite(fit) else {}

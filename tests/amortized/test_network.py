@@ -1,0 +1,219 @@
+"""Networks: the registry, Windows against plain NumPy, and a user's own module."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from helpers.tiny import N_STEPS, SETTINGS, records_of
+
+import greybayes as gb
+from greybayes.amortized.network import NETWORKS, Windows, dense_relu, make_network
+from greybayes.errors import EstimatorError, ModelError
+
+N_OUTPUTS, N_INPUTS = 2, 1
+N_CHANNELS = 2 * N_OUTPUTS + N_INPUTS
+
+
+@pytest.fixture(scope="module")
+def networks(compiled):
+    return {
+        name: make_network(name, N_OUTPUTS, N_INPUTS, jr.key(0), {"width": 6, "depth": 2})
+        for name in NETWORKS
+    }
+
+
+def channels(batch, n_steps, seed=0):
+    shape = (batch, n_steps, N_CHANNELS)
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@eqx.filter_jit
+def summarise(network, c):
+    return network.summarise(c)
+
+
+# Every network.
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_summary_has_its_size_and_is_finite(networks, name):
+    summary = summarise(networks[name], channels(3, 10))
+    assert summary.shape == (3, networks[name].n_summary)
+    assert np.isfinite(summary).all()
+    assert np.ptp(np.asarray(summary), axis=0).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_summary_does_not_depend_on_the_batch_it_is_in(networks, name):
+    c = channels(7, 10)
+    together = np.asarray(summarise(networks[name], c))
+    alone = np.concatenate([summarise(networks[name], c[i : i + 1]) for i in (0, 3, 6)])
+    np.testing.assert_allclose(alone, together[[0, 3, 6]], atol=1e-6)
+    turned = summarise(networks[name], c[::-1])
+    np.testing.assert_allclose(turned, together[::-1], atol=1e-6)
+
+
+# Which channels a network reads: y, their mask, u.
+READ = {"windows": (True, True, True), "gru": (True, False, False)}
+READ |= {"lstm": READ["gru"], "rnn": READ["gru"]}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_default_reads_all_channels_and_the_papers_read_y_alone(networks, name):
+    c = channels(1, 10)
+    before = np.asarray(summarise(networks[name], c))
+    for read, part in zip(READ[name], (slice(0, 2), slice(2, 4), slice(4, 5)), strict=True):
+        changed = c.copy()
+        changed[..., part] += 1.0
+        differ = np.abs(summarise(networks[name], changed) - before).max() > 1e-4
+        assert differ == read
+
+
+def test_an_unknown_network_is_named_beside_the_nearest():
+    with pytest.raises(ModelError, match="there is no network window; did you mean windows"):
+        make_network("window", 1, 1, jr.key(0), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("windows", {"hidden": 8}),
+        ("gru", {"window": 4}),
+        ("windows", {"depth": 0}),
+        ("windows", {"width": 0}),
+        ("windows", {"pool": 0}),
+        ("windows", {"window": 0}),
+        ("gru", {"depth": 0}),
+        ("gru", {"width": -1}),
+    ],
+)
+def test_sizes_that_a_network_cannot_have_are_a_sentence(name, sizes):
+    with pytest.raises(ModelError, match=next(iter(sizes))):
+        make_network(name, 1, 1, jr.key(0), sizes)
+
+
+# Windows, step by step.
+
+
+def oracle(network, record):
+    """One record: windows of the last samples, zeros before the first, pooled, then gated."""
+    weights = [(np.asarray(d.weight, float), np.asarray(d.bias, float)) for d in network.steps]
+    gates = [(np.asarray(d.weight, float), np.asarray(d.bias, float)) for d in network.gates]
+    w_z, w_n = (np.asarray(w, float) for w in network.recurrent)
+    before = -len(record) % network.pool
+    padded = [np.zeros(record.shape[1])] * before + list(record.astype(float))
+    features = []
+    for k in range(len(padded)):
+        window = [
+            padded[k - lag] if k >= lag else np.zeros(record.shape[1])
+            for lag in reversed(range(network.window))
+        ]
+        f = np.concatenate(window)
+        for weight, bias in weights:
+            f = np.maximum(f @ weight + bias, 0)
+        features.append(f)
+    pools = np.reshape(features, (-1, network.pool, len(features[0]))).mean(1)
+    h, states = np.zeros(pools.shape[1]), []
+    for f in pools:
+        z = 1 / (1 + np.exp(-(f @ gates[0][0] + gates[0][1] + h @ w_z)))
+        n = np.tanh(f @ gates[1][0] + gates[1][1] + h @ w_n)
+        h = (1 - z) * n + z * h
+        states.append(h)
+    return np.concatenate([pools.mean(0), h, np.mean(states, axis=0)])
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "window", "pool"), [(12, 4, 4), (10, 4, 4), (1, 4, 4), (7, 3, 2), (9, 1, 1)]
+)
+def test_windows_is_its_formula_at_any_length(n_steps, window, pool):
+    network = Windows(N_CHANNELS, jr.key(1), width=6, depth=2, window=window, pool=pool)
+    c = channels(3, n_steps, seed=n_steps)
+    expected = np.stack([oracle(network, record) for record in c])
+    np.testing.assert_allclose(summarise(network, c), expected, atol=2e-6)
+
+
+def test_dense_relu_has_the_derivative_of_its_formula():
+    rng = np.random.default_rng(0)
+    x, weight, bias = rng.normal(size=(9, 4)), rng.normal(size=(4, 3)), rng.normal(size=3)
+    direction = rng.normal(size=(9, 3))
+
+    def plain(x, weight, bias):
+        return jax.nn.relu(x @ weight + bias)
+
+    with jax.enable_x64(True):
+        arguments = tuple(map(jnp.asarray, (x, weight, bias)))
+        got, expected = (
+            jax.jit(jax.value_and_grad(lambda a, f=f: (f(*a) * direction).sum()))(arguments)
+            for f in (dense_relu, plain)
+        )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), got, expected)
+
+
+# A user's own module, for one record.
+
+
+class Own(eqx.Module):
+    """Channels of one record, `(steps, channel)`, to a vector."""
+
+    layer: eqx.nn.Linear
+
+    def __init__(self, key):
+        self.layer = eqx.nn.Linear(3, 5, key=key)
+
+    def __call__(self, channels):
+        return jnp.tanh(jax.vmap(self.layer)(channels)).mean(0)
+
+
+@pytest.fixture(scope="module")
+def own(compiled):
+    module = Own(jr.key(0))
+    settings = {**SETTINGS, "sizes": {"dense": 8}}
+    estimator = gb.train(
+        "linear-gaussian", network=module, steps=20, n_steps=N_STEPS, settings=settings
+    )
+    return module, estimator
+
+
+def test_a_users_module_is_trained(own):
+    module, estimator = own
+    trained = np.asarray(estimator.weights.network.module.layer.weight)
+    assert np.abs(trained - module.layer.weight).max() > 1e-4
+    record = records_of(estimator, 1)[0]
+    estimate = estimator.estimate(record)
+    model = estimator.model
+    assert model.prior.in_support(jnp.asarray(estimate.mean, jnp.float32))
+    # 3 * 5 + 5, and the head: 5 * 8 + 8, 8 * 8 + 8, 8 * 4 + 4.
+    assert estimator.header["network"]["weights"] == 20 + 48 + 72 + 36
+
+
+def test_a_users_module_runs_in_jax_whatever_engine_is_asked_for(own):
+    _, estimator = own
+    record = records_of(estimator, 1)[0]
+    expected = estimator.estimate(record).mean
+    np.testing.assert_array_equal(estimator.estimate(record, engine="numpy").mean, expected)
+
+
+def test_the_file_of_a_users_module_is_refused_with_what_it_needs(own, tmp_path):
+    """A file cannot make the module, and must not be taken for one of our networks."""
+    _, estimator = own
+    loaded = gb.load(estimator.save(tmp_path / "a.estimator"))
+    for engine in ("jax", "numpy"):
+        with pytest.raises(EstimatorError, match=r"own (network|module)"):
+            loaded.estimate(records_of(estimator, 1)[0], engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (lambda c: c, r"expected a vector"),
+        (lambda c: c.mean(), r"expected a vector"),
+        (lambda c: (c.mean(0), c.mean(0)), r"expected a vector"),
+    ],
+    ids=["a matrix", "a number", "two vectors"],
+)
+def test_a_module_of_another_shape_is_a_sentence(module, words):
+    with pytest.raises(EstimatorError, match=words) as error:
+        gb.train("linear-gaussian", network=module, steps=10, n_steps=N_STEPS, settings=SETTINGS)
+    assert f"({N_STEPS}, 3)" in str(error.value)
