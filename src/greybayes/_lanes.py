@@ -4,14 +4,12 @@ A simulator written for one path and batched with `jax.vmap` needs a key per pat
 make that slow on CPU: each path's key must first be hashed out of its parent, and the generator's
 rolled loop cannot fuse with the arithmetic around it. A lane key is the parent key beside the
 number of the path. The number enters the generator as half of its counter, so that a million lane
-keys cost nothing to make and every draw fuses into the step that uses it: 3 times faster on a
-growth model than drawing from split keys.
+keys cost nothing to make and every draw fuses into the step that uses it.
 
 The generator is Threefry-2x32 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"),
 the one that JAX uses, with 13 rounds: the fewest for which that paper found no failure in TestU01's
-BigCrush (JAX's 20 are its choice with a margin, and cost a sixth of the simulator's speed). Path i
-depends on the key and on i alone: batches can be grown, chunked and sharded without changing a
-path.
+BigCrush (20 are its choice with a margin, and JAX's; fewer are faster). Path i depends on the key
+and on i alone: batches can be grown, chunked and sharded without changing a path.
 """
 
 import math

@@ -23,8 +23,8 @@ from greybayes.record import Record
 from greybayes.structure import Trouble, check_first_step
 from greybayes.zoo import get_model
 
-# Paths that one device steps together. Enough to spread the cost of starting a step (about 1 us);
-# the state and one step's outputs still fit its cache. Measured by benchmarks/simulate.py.
+# Paths that one device steps together: enough to spread the cost of starting a step, and few enough
+# that the state and one step's outputs still fit its cache.
 CHUNK = 16384
 
 
@@ -269,5 +269,5 @@ def _blocks(
 
 
 def _batch_first(a: Float[Array, "steps channel batch"], size: int) -> np.ndarray:
-    # A view: the copy that it saves costs as much as drawing the noise.
+    # A view: a copy in the other order would be a walk through all of memory.
     return np.moveaxis(np.asarray(a), -1, 0)[:size]

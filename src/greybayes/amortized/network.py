@@ -41,7 +41,7 @@ class OneByOne(Network):
 
 @jax.custom_vjp
 def dense_relu(x: Array, weight: Array, bias: Array) -> Array:
-    """max(x W + b, 0), whose derivative keeps the output only: half of the memory traffic."""
+    """max(x W + b, 0), whose derivative keeps the output only: less memory traffic."""
     return jnp.maximum(x @ weight + bias, 0.0)
 
 

@@ -2,8 +2,7 @@
 
 For a matrix of weights with gradient G, keep running averages L of G G^T and R of G^T G. Adam runs
 on the gradient turned into their eigenvectors, where its diagonal second moment is nearly the
-whole one. Vectors and larger tensors get plain Adam. On the networks here it needs 6 to 8 times
-fewer simulated paths than Adam for the same risk (docs/numerics.md).
+whole one. Vectors and larger tensors get plain Adam.
 """
 
 from typing import Any, NamedTuple
