@@ -8,11 +8,10 @@ import time
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from helpers.commands import ok, refused, run
 
 import greybayes
 from greybayes import zoo
-from greybayes.cli import app
 from greybayes.record import Record, read_records, write_records
 from greybayes.simulation import simulate
 
@@ -42,11 +41,6 @@ class Tank(gb.Model):
 '''
 
 
-def run(*arguments):
-    """The command in this process; unexpected exceptions come out."""
-    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-
-
 def shell(*arguments, code=None):
     command = [sys.executable, *(["-c", code] if code else ["-m", "greybayes", *arguments])]
     source = os.path.dirname(os.path.dirname(greybayes.__file__))  # noqa: PTH120
@@ -57,22 +51,6 @@ def shell(*arguments, code=None):
         timeout=300,
         env={**os.environ, "PYTHONPATH": source},
     )
-
-
-def ok(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
-
-
-def refused(*arguments):
-    """The one sentence with which a command refuses its arguments."""
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("greybayes: ")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture

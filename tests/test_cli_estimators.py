@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.commands import ok, refused
 from helpers.tiny import (
     N_STEPS,
     OPTIONS,
@@ -18,32 +19,9 @@ from helpers.tiny import (
     train_tiny,
     untrained,
 )
-from typer.testing import CliRunner
 
 import greybayes as gb
-from greybayes.cli import app
 from greybayes.record import write_records
-
-
-def run(*arguments):
-    """The command in this process; unexpected exceptions come out."""
-    return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
-
-
-def ok(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
-
-
-def refused(*arguments):
-    """The one sentence with which a command refuses its arguments."""
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("greybayes: ")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture(scope="module", autouse=True)
