@@ -14,7 +14,18 @@ ROOT = Path(greybayes.__file__).parent
 # From bottom to top; modules on one line may import one another.
 ORDER = [
     {"_version", "errors"},
-    {"_configure", "_files", "_lanes", "_types", "continuous", "inputs", "model", "noise", "prior"}
+    {
+        "_configure",
+        "_files",
+        "_lanes",
+        "_types",
+        "affine",
+        "continuous",
+        "inputs",
+        "model",
+        "noise",
+        "prior",
+    }
     | {"record", "record_files", "structure"},
     {"zoo"},
     {"drawing"},

@@ -202,7 +202,7 @@ def test_outputs_are_flattened_time_major_and_the_trained_estimator_agrees():
     ("model", "sentence"),
     [
         (Bent(), "not linear in theta"),
-        (Noisy(), "noise depends on theta"),
+        (Noisy(), "noise that depends on theta"),
         (Dependent(), "dependent noises"),
         ("growth2", "noise in its state"),
         ("coupled-drives", "not linear in theta"),

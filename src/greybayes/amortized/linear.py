@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from scipy import linalg
 
 from greybayes._types import Seed
+from greybayes.affine import depends, is_affine
 from greybayes.drawing import clock, delayed
 from greybayes.errors import GreybayesError, InputError, ModelError, RecordError
 from greybayes.estimate import Estimate
@@ -240,7 +241,6 @@ def regression(
     if not model.structure.output_error:
         raise _no_regression(model, "has noise in its state")
     signal = np.asarray(_one_input(model, u, None), float)
-    draws = np.asarray(model.prior.sample(jr.key(0), jnp.arange(4, dtype=jnp.uint32)), float)
 
     def output(theta):
         p, u = model.p(theta), delayed(model, jnp.asarray(signal))
@@ -250,20 +250,21 @@ def regression(
             if not isinstance(y, dist.Independent | Channels):
                 raise _no_regression(model, "has outputs with dependent noises")
             x_next = distribution(model, "transition", x, arguments[0], p, arguments[1]).mean
-            return jnp.asarray(x_next, float), jnp.stack([y.mean, y.variance])
+            return jnp.asarray(x_next, float), (y.mean, y.variance)
 
         x_1 = jnp.asarray(distribution(model, "initial", u[0], p).mean, float)
-        return jnp.moveaxis(jax.lax.scan(step, x_1, (u, clock(model, len(u))))[1], 1, 0)
+        return jax.lax.scan(step, x_1, (u, clock(model, len(u))))[1]
 
-    nothing = np.zeros_like(draws[:1])
     with jax.enable_x64(True):
-        # NaN comes back from every formula that uses theta, a draw from every branch on it.
-        probes = jnp.asarray(np.concatenate([nothing, nothing + np.nan, draws]))
-        slopes = np.asarray(jax.vmap(jax.jacfwd(output))(probes))
-        mean, variance = np.asarray(output(probes[0]))
-    if not (slopes == slopes[0]).all() or slopes[0, 1].any():
-        raise _no_regression(model, "is not linear in theta, or its noise depends on theta")
-    return Regression(slopes[0, 0].reshape(mean.size, -1), mean.ravel(), variance.ravel())
+        theta = jnp.asarray(model.prior.mean, float)
+        if not is_affine(lambda theta: output(theta)[0], theta):
+            raise _no_regression(model, "is not linear in theta")
+        if depends(lambda theta: output(theta)[1], theta):
+            raise _no_regression(model, "has a noise that depends on theta")
+        mean, variance = map(np.asarray, output(theta))
+        phi = np.asarray(jax.jacfwd(lambda theta: output(theta)[0])(theta))
+    phi = phi.reshape(mean.size, -1)
+    return Regression(phi, mean.ravel() - phi @ np.asarray(theta), variance.ravel())
 
 
 def _no_regression(model: Model, why: str) -> ModelError:
