@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from greybayes.errors import GreybayesError as GreybayesError
     from greybayes.errors import Status as Status
     from greybayes.estimate import Estimate as Estimate
+    from greybayes.likelihood.kalman import kalman_filter as kalman_filter
+    from greybayes.likelihood.kalman import kalman_log_lik as kalman_log_lik
+    from greybayes.likelihood.kalman import kalman_smoother as kalman_smoother
     from greybayes.model import Model as Model
     from greybayes.model import Time as Time
     from greybayes.noise import Channels as Channels
@@ -67,6 +70,10 @@ _HOMES = {
     "Paths": "simulation",
     # Results.
     "Estimate": "estimate",
+    # Likelihoods.
+    "kalman_filter": "likelihood.kalman",
+    "kalman_smoother": "likelihood.kalman",
+    "kalman_log_lik": "likelihood.kalman",
     # The DeepBayes estimators.
     "train": "amortized.trainer",
     "resume": "amortized.trainer",

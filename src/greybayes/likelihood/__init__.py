@@ -1,0 +1,1 @@
+"""Likelihoods: how probable a record is, for a given theta."""
