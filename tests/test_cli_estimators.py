@@ -1,5 +1,6 @@
 """The commands `train`, `estimate` and `info`: what they print, write and refuse."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.commands import ok, refused
+from helpers.commands import ok, refused, run
 from helpers.tiny import (
     N_STEPS,
     OPTIONS,
@@ -16,12 +17,16 @@ from helpers.tiny import (
     assert_same_weights,
     compile_cache,
     records_of,
+    stop_at,
     train_tiny,
     untrained,
+    write_plant,
 )
 
 import greybayes as gb
+from greybayes.cli import estimators
 from greybayes.record import write_records
+from greybayes.zoo.fir import Fir
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,20 +80,40 @@ def test_train_writes_what_python_trains(folder):
 
 
 def test_resume_finds_the_checkpoint_by_the_name_of_the_output(folder):
-    def stop(progress):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train_tiny(checkpoint="a.estimator.partial", watch=stop)
-    assert ok("train", "--resume", "a.estimator").startswith("Wrote a.estimator (")
+        train_tiny(checkpoint="a.estimator.partial", watch=stop_at())
+    # A built-in model may be named beside it, but not another than it was.
+    assert "other parameters" in refused("train", "fir", "--resume", "a.estimator")
+    said = ok("train", "linear-gaussian", "--resume", "a.estimator")
+    assert said.startswith("Wrote a.estimator (")
     assert [p.name for p in folder.iterdir()] == ["a.estimator"]
+
+
+def test_an_interrupt_names_a_users_own_model_again_which_a_checkpoint_never_runs(
+    folder, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(estimators, "_watched", lambda task: contextlib.nullcontext(stop_at()))
+        interrupted = run("train", write_plant(folder), *OPTIONS, "-o", "a.estimator")
+    assert interrupted.exit_code == 130
+    command = "train plant.py:Plant --resume a.estimator.partial"
+    assert f"Go on with: greybayes {command}\n" in interrupted.stderr
+
+    (folder / "ran").unlink()
+    sentence = refused("train", "--resume", "a.estimator.partial")
+    assert "greybayes train plant.py:Plant --resume FILE" in sentence
+    assert not (folder / "ran").exists()
+
+    assert ok(*command.split()).startswith("Wrote a.estimator (")
+    assert_same_weights(gb.load("a.estimator"), train_tiny())  # It is the same under another name.
+    assert not Path("a.estimator.partial").exists()
 
 
 TRAIN_REFUSED = {
     "nothing": ((), "give a model to train for, or --resume"),
-    "a model and a checkpoint": (("fir", "--resume", "a"), "give a model to train for, or"),
     "an unknown model": (("grwth2",), "no model grwth2; did you mean growth2"),
     "no checkpoint": (("--resume", "a.estimator"), "there is no checkpoint a.estimator"),
+    "a model and no checkpoint": (("fir", "--resume", "a"), "there is no checkpoint a"),
     "minutes and steps": (("fir", "--minutes", 1, "--steps", 10), "minutes or steps, not both"),
     "no minutes": (("fir", "--minutes", 0), "minutes is 0.0, expected more than 0"),
     "no steps": (("fir", "--steps", 0), "steps is 0, expected 1 or more"),
@@ -196,6 +221,29 @@ def test_estimate_prints_a_table_with_the_truth_beside(lg):
     assert f"{mean:.4g}" in table
 
 
+def test_estimate_and_info_never_run_the_program_that_a_file_names(folder):
+    estimator = untrained(write_plant(folder))
+    estimator.save("a.estimator")
+    write_records("records.csv", records_of(estimator, 3))
+    (folder / "ran").unlink()
+    assert "plant.py:Plant" in ok("info", "a.estimator")
+    assert len(json.loads(ok("estimate", "a.estimator", "records.csv", "--json"))["records"]) == 3
+    assert not (folder / "ran").exists()
+
+
+def test_where_estimate_needs_a_users_own_model_it_says_how_to_pass_it(folder):
+    """For the fit of a model without process noise."""
+    estimator = untrained(write_plant(folder, Fir))
+    estimator.save("a.estimator")
+    write_records("records.csv", records_of(estimator, 3))
+    (folder / "ran").unlink()
+    command = ("estimate", "a.estimator", "records.csv", "--json")
+    assert "pass it as model (--model plant.py:Plant for the command estimate" in refused(*command)
+    assert not (folder / "ran").exists()
+    printed = json.loads(ok(*command, "--model", "plant.py:Plant"))
+    assert all("fit_percent" in each for each in printed["records"])
+
+
 def with_length(record, n):
     return gb.Record(y=record.y[:n], u=record.u[:n], dt=record.dt)
 
@@ -260,7 +308,7 @@ def test_info_says_what_it_was_trained_for_and_how(lg):
     assert facts["model"] == "linear-gaussian"
     assert facts["parameters"] == "a, b, q, r"
     assert (facts["length"], facts["dt"], facts["network"]) == (N_STEPS, 1.0, "windows")
-    assert facts["weights"] == header["network"]["weights"]
+    assert facts["weights"] == header["n_weights"]
     assert facts["seed"] == header["settings"]["seed"]
     assert "bayes_risk" not in facts  # Not measured.
     table = ok("info", "a.estimator")

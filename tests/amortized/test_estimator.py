@@ -8,7 +8,15 @@ import jax.random as jr
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from helpers.tiny import N_STEPS, records_of, train_tiny, untrained, with_arrays
+from helpers.tiny import (
+    N_STEPS,
+    records_of,
+    stop_at,
+    train_tiny,
+    untrained,
+    with_arrays,
+    write_plant,
+)
 
 import greybayes as gb
 from greybayes.amortized import estimator as module
@@ -139,12 +147,9 @@ def test_a_folder_of_the_same_name_does_not_hide_a_pretrained_one(tiny, tmp_path
 
 
 def test_a_checkpoint_is_refused_with_the_command_that_goes_on(tmp_path):
-    def stop(progress):
-        raise KeyboardInterrupt
-
     path = tmp_path / "a.estimator.partial"
     with pytest.raises(KeyboardInterrupt):
-        train_tiny(checkpoint=path, watch=stop)
+        train_tiny(checkpoint=path, watch=stop_at())
     with pytest.raises(EstimatorError, match=f"unfinished.*greybayes train --resume {path}"):
         load(path)
 
@@ -267,6 +272,30 @@ def test_a_users_model_is_passed_when_loading(tmp_path):
     np.testing.assert_array_equal(again.estimate(record).mean, estimator.estimate(record).mean)
     with pytest.raises(EstimatorError, match="other parameters or priors of fir"):
         load(path).estimate(record)  # The built-in one has order 2.
+
+
+def test_a_file_never_runs_the_program_that_it_names(compiled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plant = write_plant(tmp_path)
+    estimator = untrained(plant)
+    record = records_of(estimator, 1)[0]
+    expected = estimator.estimate(record).mean
+    path = estimator.save("a.estimator")
+    (tmp_path / "ran").unlink()
+
+    again = load(path)
+    plain = again.estimate(record, engine="numpy")  # Needs no model.
+    np.testing.assert_allclose(plain.mean, expected, atol=1e-5)
+    sentence = (
+        r"plant\.py:Plant, which is not one of ours: pass it as model \(--model plant\.py:Plant"
+    )
+    for need in (lambda: again.model, lambda: again.estimate(record), lambda: bayes_risk(again, 9)):
+        with pytest.raises(EstimatorError, match=sentence):
+            need()
+    assert not (tmp_path / "ran").exists()
+    # The user passes it.
+    mine = load(path, model=gb.get_model(plant))
+    np.testing.assert_array_equal(mine.estimate(record).mean, expected)
 
 
 def test_a_reference_path_is_reproduced_and_depends_on_the_model():

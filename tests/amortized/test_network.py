@@ -9,7 +9,14 @@ import pytest
 from helpers.tiny import N_STEPS, SETTINGS, records_of
 
 import greybayes as gb
-from greybayes.amortized.network import NETWORKS, Windows, dense_relu, make_network
+from greybayes.amortized.network import (
+    NETWORKS,
+    Windows,
+    all_sizes,
+    dense_relu,
+    make_network,
+    shifted_relu,
+)
 from greybayes.errors import EstimatorError, ModelError
 
 N_OUTPUTS, N_INPUTS = 2, 1
@@ -85,6 +92,8 @@ def test_an_unknown_network_is_named_beside_the_nearest():
         ("windows", {"width": 0}),
         ("windows", {"pool": 0}),
         ("windows", {"window": 0}),
+        ("windows", {"levels": 0}),
+        ("windows", {"early": 3}),
         ("gru", {"depth": 0}),
         ("gru", {"width": -1}),
     ],
@@ -94,59 +103,92 @@ def test_sizes_that_a_network_cannot_have_are_a_sentence(name, sizes):
         make_network(name, 1, 1, jr.key(0), sizes)
 
 
+def test_a_network_without_sizes_has_those_of_its_kind():
+    assert all_sizes("windows", {}) == NETWORKS["windows"].sizes
+    assert all_sizes("lstm", {"depth": 3}) == {"width": 40, "depth": 3}
+    assert all_sizes("lstm", {}) == {"width": 40, "depth": 2}
+
+
 # Windows, step by step.
 
 
+def in_context(layer, x, mean):
+    weight, context, bias = (
+        np.asarray(a, float) for a in (layer.weight, layer.context, layer.bias)
+    )
+    return np.maximum(x @ weight + mean @ context + bias, 0)
+
+
+def pooled(f, by):
+    before = -len(f) % by
+    f = np.concatenate([np.zeros((before, f.shape[1])), f])
+    return np.array([f[i : i + by].mean(0) for i in range(0, len(f), by)])
+
+
 def oracle(network, record):
-    """One record: windows of the last samples, zeros before the first, pooled, then gated."""
-    weights = [(np.asarray(d.weight, float), np.asarray(d.bias, float)) for d in network.steps]
-    gates = [(np.asarray(d.weight, float), np.asarray(d.bias, float)) for d in network.gates]
-    w_z, w_n = (np.asarray(w, float) for w in network.recurrent)
+    """One record: windows of the last samples, zeros before the first, then pairs of pools."""
     before = -len(record) % network.pool
     padded = [np.zeros(record.shape[1])] * before + list(record.astype(float))
+    weight, bias = np.asarray(network.first.weight, float), np.asarray(network.first.bias, float)
     features = []
     for k in range(len(padded)):
         window = [
             padded[k - lag] if k >= lag else np.zeros(record.shape[1])
             for lag in reversed(range(network.window))
         ]
-        f = np.concatenate(window)
-        for weight, bias in weights:
-            f = np.maximum(f @ weight + bias, 0)
-        features.append(f)
-    pools = np.reshape(features, (-1, network.pool, len(features[0]))).mean(1)
-    h, states = np.zeros(pools.shape[1]), []
-    for f in pools:
-        z = 1 / (1 + np.exp(-(f @ gates[0][0] + gates[0][1] + h @ w_z)))
-        n = np.tanh(f @ gates[1][0] + gates[1][1] + h @ w_n)
-        h = (1 - z) * n + z * h
-        states.append(h)
-    return np.concatenate([pools.mean(0), h, np.mean(states, axis=0)])
+        features.append(np.maximum(np.concatenate(window) @ weight + bias, 0))
+    f = pooled(np.array(features), network.early)
+    for layer in network.steps:
+        f = in_context(layer, f, f.mean(0))
+    f = pooled(f, network.pool // network.early)
+    means = [f.mean(0)]
+    for level, layer in enumerate(network.pairs):
+        if level:
+            f = pooled(f, network.pool)
+        earlier = np.concatenate([np.zeros_like(f[:1]), f[:-1]])
+        f = in_context(layer, np.concatenate([f, earlier], axis=1), f.mean(0))
+        means.append(f.mean(0))
+    return np.concatenate([*means, f[-1]])
 
 
 @pytest.mark.parametrize(
-    ("n_steps", "window", "pool"), [(12, 4, 4), (10, 4, 4), (1, 4, 4), (7, 3, 2), (9, 1, 1)]
+    ("n_steps", "window", "pool", "levels", "early"),
+    [(12, 4, 4, 1, 1), (10, 4, 4, 2, 2), (1, 4, 4, 3, 4), (7, 3, 2, 2, 1), (9, 1, 1, 1, 1)],
 )
-def test_windows_is_its_formula_at_any_length(n_steps, window, pool):
-    network = Windows(N_CHANNELS, jr.key(1), width=6, depth=2, window=window, pool=pool)
+def test_windows_is_its_formula_at_any_length(n_steps, window, pool, levels, early):
+    network = Windows(
+        N_CHANNELS,
+        jr.key(1),
+        width=6,
+        depth=2,
+        window=window,
+        pool=pool,
+        levels=levels,
+        early=early,
+    )
     c = channels(3, n_steps, seed=n_steps)
     expected = np.stack([oracle(network, record) for record in c])
+    assert expected.shape[1] == network.n_summary
     np.testing.assert_allclose(summarise(network, c), expected, atol=2e-6)
 
 
-def test_dense_relu_has_the_derivative_of_its_formula():
+@pytest.mark.parametrize(
+    ("ours", "plain", "shapes"),
+    [
+        (dense_relu, lambda x, w, b: jax.nn.relu(x @ w + b), [(9, 4), (4, 3), (3,)]),
+        (shifted_relu, lambda x, w, b: jax.nn.relu(x @ w + b), [(5, 2, 4), (4, 3), (2, 3)]),
+    ],
+    ids=["dense", "shifted"],
+)
+def test_own_derivative_is_that_of_the_formula(ours, plain, shapes):
     rng = np.random.default_rng(0)
-    x, weight, bias = rng.normal(size=(9, 4)), rng.normal(size=(4, 3)), rng.normal(size=3)
-    direction = rng.normal(size=(9, 3))
-
-    def plain(x, weight, bias):
-        return jax.nn.relu(x @ weight + bias)
-
+    drawn = [rng.normal(size=shape) for shape in shapes]
+    direction = rng.normal(size=(*shapes[0][:-1], 3))
     with jax.enable_x64(True):
-        arguments = tuple(map(jnp.asarray, (x, weight, bias)))
+        arguments = tuple(map(jnp.asarray, drawn))
         got, expected = (
             jax.jit(jax.value_and_grad(lambda a, f=f: (f(*a) * direction).sum()))(arguments)
-            for f in (dense_relu, plain)
+            for f in (ours, plain)
         )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-12), got, expected)
 
@@ -185,7 +227,7 @@ def test_a_users_module_is_trained(own):
     model = estimator.model
     assert model.prior.in_support(jnp.asarray(estimate.mean, jnp.float32))
     # 3 * 5 + 5, and the head: 5 * 8 + 8, 8 * 8 + 8, 8 * 4 + 4.
-    assert estimator.header["network"]["weights"] == 20 + 48 + 72 + 36
+    assert estimator.header["n_weights"] == 20 + 48 + 72 + 36
 
 
 def test_a_users_module_runs_in_jax_whatever_engine_is_asked_for(own):

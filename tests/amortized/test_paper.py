@@ -1,13 +1,18 @@
 """Training as the paper does it, on a set so small that it takes a second."""
 
+import functools
 import math
 
 import numpy as np
 import pytest
-from helpers.tiny import N_STEPS, assert_same_weights, records_of
+from helpers.commands import ok
+from helpers.tiny import N_STEPS, NEVER, assert_same_weights, records_of, run_killed, stop_at
 
 import greybayes as gb
+from greybayes.amortized import loop, paper
+from greybayes.amortized.dataset import epoch
 from greybayes.amortized.paper import PaperSettings, rate
+from greybayes.amortized.store import read_file, write_file
 from greybayes.errors import EstimatorError
 
 SETTINGS = {
@@ -19,18 +24,38 @@ SETTINGS = {
     "learning_rate": 0.3,
     "decay": 1.0,
     "sizes": {"width": 4, "depth": 1, "dense": 4},
+    "devices": 1,
 }
+# The same settings for the command line.
+OPTIONS = [
+    *("--preset", "paper", "--length", N_STEPS, "--set", "n_thetas=16", "--set", "n_paths=4"),
+    *("--set", "batch=12", "--set", "epochs=12", "--set", "learning_rate=0.3"),
+    *("--set", "decay=1.0", "--set", "width=4", "--set", "depth=1", "--set", "dense=4"),
+    *("--set", "devices=1"),
+]
+# A rate so small that every change is below 1 %: watched after epoch 5, 3 in a row.
+STANDING_STILL = {"learning_rate": 1e-7, "epochs": 30, "watch_after": 5}
 
 
-def train(**changes):
+def train(checkpoint=None, watch=None, **changes):
     return gb.train(
-        "linear-gaussian", preset="paper", n_steps=N_STEPS, settings={**SETTINGS, **changes}
+        "linear-gaussian",
+        preset="paper",
+        n_steps=N_STEPS,
+        settings={**SETTINGS, **changes},
+        checkpoint=checkpoint,
+        watch=watch,
     )
 
 
 @pytest.fixture(scope="module")
 def trained(compiled):
     return train()
+
+
+@pytest.fixture(scope="module")
+def stopped(compiled):
+    return train(**STANDING_STILL)
 
 
 def validation_losses(estimator):
@@ -64,10 +89,13 @@ def test_the_last_weights_are_kept_where_they_are_the_best(trained):
     np.testing.assert_array_equal(first.header["history"][0]["epoch"], 1)
 
 
-def test_early_stopping_ends_the_run():
-    """A rate so small that every change is below 1 %: watched after epoch 5, 3 in a row."""
-    stopped = train(learning_rate=1e-7, epochs=30, watch_after=5)
+def test_early_stopping_ends_the_run(stopped):
     assert len(stopped.header["history"]) == 8
+
+
+def test_a_loss_that_is_not_finite_stops_with_a_sentence():
+    with pytest.raises(EstimatorError, match=r"lost its way in epoch 1.*lower learning_rate"):
+        train(learning_rate=1e38)
 
 
 @pytest.mark.parametrize("decays", [3, 6])
@@ -110,3 +138,107 @@ def test_settings_that_cannot_be_are_a_sentence(changes, words):
 def test_what_paper_mode_does_not_know_is_refused_and_not_ignored(given):
     with pytest.raises(EstimatorError, match="paper"):
         gb.train("linear-gaussian", preset="paper", n_steps=N_STEPS, settings=SETTINGS, **given)
+
+
+# Killed, interrupted, resumed.
+
+
+def assert_same_run(ours, theirs):
+    assert_same_weights(ours, theirs)
+    assert ours.header["history"] == theirs.header["history"]
+    assert ours.header["settings"] == theirs.header["settings"]
+
+
+def epochs_of(checkpoint):
+    header, _ = read_file(checkpoint)
+    assert header["kind"] == "checkpoint"
+    return len(header["history"])
+
+
+@pytest.mark.parametrize("which", ["first", "best"])
+def test_an_interrupt_saves_and_goes_on_to_the_same_run(trained, tmp_path, which):
+    # After the best epoch, no later one must take its place.
+    number = 1 if which == "first" else int(np.argmin(validation_losses(trained))) + 1
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "a.partial", stop_at(number))
+    assert epochs_of(tmp_path / "a.partial") == number
+    seen = []
+    assert_same_run(gb.resume(tmp_path / "a.partial", watch=seen.append), trained)
+    assert [progress.step for progress in seen] == list(range(number + 1, 13))
+
+
+def test_an_interrupt_within_an_epoch_goes_on_from_its_start(trained, tmp_path, monkeypatch):
+    def interrupted(rows, batch, seed, number):
+        batches = epoch(rows, batch, seed, number)
+        yield next(batches)
+        if number == 4:
+            raise KeyboardInterrupt
+        yield from batches
+
+    with monkeypatch.context() as patch:
+        patch.setattr(paper, "epoch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "a.partial")
+    assert epochs_of(tmp_path / "a.partial") == 3
+    assert_same_run(gb.resume(tmp_path / "a.partial"), trained)
+
+
+@pytest.mark.parametrize("number", [5, 7])
+def test_interrupted_before_it_stops_early_it_stops_at_the_same_epoch(stopped, tmp_path, number):
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "a.partial", stop_at(number), **STANDING_STILL)
+    assert_same_run(gb.resume(tmp_path / "a.partial"), stopped)
+
+
+@pytest.mark.parametrize(
+    ("whole", "changes", "last"), [("stopped", STANDING_STILL, 8), ("trained", {}, 12)]
+)
+def test_what_was_at_its_end_ends_at_once(request, tmp_path, whole, changes, last):
+    """Stopped early, or after all its epochs; the best weights are in the checkpoint too."""
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "a.partial", stop_at(last), **changes)
+    seen = []
+    resumed = gb.resume(tmp_path / "a.partial", watch=seen.append)
+    assert not seen
+    assert_same_run(resumed, request.getfixturevalue(whole))
+
+
+def test_killed_it_goes_on_to_the_same_run(trained, tmp_path, compiled):
+    partial = tmp_path / "a.estimator.partial"
+    killed = functools.partial(run_killed, environment=compiled, folder=tmp_path)
+    # A checkpoint before every epoch; while the fifth is written, the fourth counts.
+    killed(NEVER, 5, 0, "train", "linear-gaussian", *OPTIONS, "-o", "a.estimator")
+    assert epochs_of(partial) == 3
+    # After epoch 9, before it is saved.
+    killed(9, NEVER, 0, "train", "--resume", partial)
+    assert epochs_of(partial) == 8
+    ok("train", "--resume", partial)
+    assert_same_run(gb.load(tmp_path / "a.estimator"), trained)
+    assert not partial.exists()
+
+
+def test_a_checkpoint_is_written_every_so_many_seconds(tmp_path, monkeypatch):
+    saved = []
+    for seconds in (0.0, 1e9):
+        monkeypatch.setattr(loop, "EVERY_SECONDS", seconds)
+        train(tmp_path / "a.partial", epochs=3)
+        saved.append(epochs_of(tmp_path / "a.partial"))
+    assert saved == [2, 0]
+
+
+def test_a_checkpoint_of_more_cores_is_not_taken_up(tmp_path):
+    train(tmp_path / "a.partial", epochs=1)
+    header, arrays = read_file(tmp_path / "a.partial")
+    header["settings"]["devices"] = 2
+    write_file(tmp_path / "a.partial", header, arrays)
+    with pytest.raises(EstimatorError, match="ran on 2 cores, here are 1"):
+        gb.resume(tmp_path / "a.partial")
+
+
+def test_a_checkpoint_of_another_network_is_not_taken_up(tmp_path):
+    train(tmp_path / "a.partial", epochs=1)
+    header, arrays = read_file(tmp_path / "a.partial")
+    header["settings"]["sizes"]["width"] = 5
+    write_file(tmp_path / "a.partial", header, arrays)
+    with pytest.raises(EstimatorError, match="not that of a training of this network"):
+        gb.resume(tmp_path / "a.partial")

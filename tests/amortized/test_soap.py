@@ -26,23 +26,24 @@ def draws(*shape, count=25):
     return [jnp.asarray(g) for g in RNG.normal(size=(count, *shape)).astype(np.float32)]
 
 
-# No basis: a vector, a tensor, a matrix whose sides are 1 or longer than 128.
-@pytest.mark.parametrize("shape", [(6,), (2, 3, 2), (1, 200), (130, 140), ()])
+# No basis: a vector, a tensor, a matrix whose sides are 1 or longer than 512.
+@pytest.mark.parametrize("shape", [(6,), (2, 3, 2), (1, 600), (514, 530), ()])
 def test_without_a_basis_it_is_adam(shape):
     gradients = draws(*shape)
     ours, _ = run(scale_by_soap(), gradients, jit=True)
-    adam, _ = run(optax.scale_by_adam(b1=0.95, b2=0.95, eps=1e-8), gradients, jit=True)
-    np.testing.assert_array_equal(ours[0], 0)  # The first gradient only sets the basis.
-    for a, b in zip(ours[1:], adam[1:], strict=True):
+    # The first gradient only sets the basis: Adam that has not seen it.
+    adam, _ = run(optax.scale_by_adam(b1=0.95, b2=0.95, eps=1e-8), gradients[1:], jit=True)
+    np.testing.assert_array_equal(ours[0], 0)
+    for a, b in zip(ours[1:], adam, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(200, 3), (3, 200), (1, 5), (128, 2)])
+@pytest.mark.parametrize("shape", [(600, 3), (3, 600), (1, 5), (512, 2)])
 def test_a_side_too_long_for_a_basis_is_left_as_it_is(shape):
     steps, state = run(scale_by_soap(), draws(*shape, count=12), jit=True)
     basis = state.bases[0]
     for side, length in zip(basis, shape, strict=True):
-        assert (side is None) == (not 1 < length <= 128)
+        assert (side is None) == (not 1 < length <= 512)
         if side is not None:
             np.testing.assert_allclose(side.q.T @ side.q, np.eye(length), atol=1e-5)
     assert steps[-1].shape == shape
@@ -73,8 +74,7 @@ def test_turning_the_problem_turns_the_steps():
             plain, turned = (
                 jax.jit(all_steps)(jnp.asarray(g)) for g in (gradients, u @ gradients @ v.T)
             )
-        # The second moment of the very first gradient is in another basis, and must be forgotten.
-        return np.asarray(plain[-20:]), u.T @ np.asarray(turned[-20:]) @ v
+        return np.asarray(plain), u.T @ np.asarray(turned) @ v
 
     plain, back = steps(scale_by_soap())
     np.testing.assert_allclose(back, plain, atol=1e-5)
@@ -114,7 +114,7 @@ def test_a_badly_conditioned_matrix_needs_far_fewer_steps_than_with_adam():
     assert final_loss(scale_by_soap(), 400) < final_loss(optax.scale_by_adam(0.95, 0.95), 1600) / 5
 
 
-TREE = {"w": (4, 3), "b": (3,), "k": (2, 2, 2), "long": (2, 150)}
+TREE = {"w": (4, 3), "b": (3,), "k": (2, 2, 2), "long": (2, 600)}
 
 
 def tree_draws(count=12):
@@ -129,7 +129,7 @@ def test_jit_equals_no_jit():
     ours, state = run(scale_by_soap(every=5), gradients)
     theirs, jitted = run(scale_by_soap(every=5), gradients, jit=True)
     for a, b in zip(jax.tree.leaves((ours, state)), jax.tree.leaves((theirs, jitted)), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-4)
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def test_the_state_is_a_tree_of_arrays_that_keeps_its_shape():

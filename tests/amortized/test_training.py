@@ -1,35 +1,19 @@
-"""Training: the same seed the same bits, killed or not; settings, schedule, divergence, scales."""
+"""Training: settings, schedule, the same seed the same bits, divergence, scales."""
 
 import dataclasses
-import json
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import optax
 import pytest
-from helpers.tiny import (
-    N_STEPS,
-    OPTIONS,
-    SETTINGS,
-    STEPS,
-    assert_same_weights,
-    train_tiny,
-)
-from typer.testing import CliRunner
+from helpers.tiny import N_STEPS, SETTINGS, assert_same_weights, train_tiny
 
 import greybayes as gb
-from greybayes.amortized import trainer, training
-from greybayes.amortized.store import read_file, write_file
-from greybayes.amortized.training import BLOCK, Settings, State, optimiser, settle_steps
-from greybayes.cli import app
+from greybayes.amortized import loop, training
+from greybayes.amortized.training import Experiment, Settings, optimiser, rate
 from greybayes.errors import EstimatorError
 from greybayes.inputs import Cosine
 
@@ -90,7 +74,7 @@ def test_what_cannot_be_trained_is_a_sentence(given, words):
 def test_steps_among_the_settings_are_the_steps(monkeypatch):
     """And not a number that five minutes, given by nobody, would settle."""
     asked = {}
-    monkeypatch.setattr(training, "run", lambda *a, **k: asked.update(k, settings=a[1]) or 1 / 0)
+    monkeypatch.setattr(loop, "run", lambda *a, **k: asked.update(k, settings=a[1]) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         gb.train("linear-gaussian", settings={"steps": 30})
     assert (asked["settings"].steps, asked["minutes"]) == (30, None)
@@ -99,27 +83,52 @@ def test_steps_among_the_settings_are_the_steps(monkeypatch):
 # The optimiser.
 
 
-def learning_rates(settings, gradient=1e-3):
-    """A constant gradient of one number makes steps of exactly the learning rate."""
-    chain = optimiser(settings)
-    state = chain.init(jnp.zeros(1))
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        # The first 20 of 200 steps are the warm-up, 0.02 is the top, the bottom is 1 % of it.
+        (0, 0.0),
+        (10, 0.01),
+        (20, 0.02),
+        (65, 0.02 * (0.01 + 0.99 * (1 + math.sqrt(0.5)) / 2)),
+        (110, 0.0101),
+        (200, 0.0002),
+        (210, 0.0002),
+    ],
+)
+def test_the_rate_by_hand(step, expected):
+    settings = Settings(learning_rate=0.02, warm_up=0.1)
+    assert rate(settings, jnp.asarray(step), 200) == pytest.approx(expected, abs=2e-8)
 
-    def step(state, _):
-        change, state = chain.update(jnp.full(1, gradient), state)
-        return state, -change[0]
 
-    return np.asarray(jax.jit(lambda: jax.lax.scan(step, state, length=settings.steps)[1])())
-
-
-@pytest.mark.parametrize(("steps", "warm_up"), [(200, 0.1), (100, 0.03), (10, 0.0)])
-def test_the_rate_rises_over_the_warm_up_and_falls_as_a_cosine(steps, warm_up):
-    settings = Settings(steps=steps, learning_rate=0.02, warm_up=warm_up)
+@pytest.mark.parametrize(("steps", "warm_up"), [(200, 0.1), (100, 0.03), (1000, 0.05), (10, 0.0)])
+def test_the_rate_is_optaxs_where_the_warm_up_is_whole(steps, warm_up):
+    settings = Settings(learning_rate=0.02, warm_up=warm_up)
     warm = max(1, round(warm_up * steps))
-    k = np.arange(steps)
-    cosine = 0.5 * (1 + np.cos(np.pi * (k - warm) / (steps - warm)))
-    expected = np.where(k < warm, k / warm, 0.01 + 0.99 * cosine) * 0.02
-    # Its first step is none: the first gradient only sets the optimiser's basis.
-    np.testing.assert_allclose(learning_rates(settings)[1:], expected[1:], rtol=1e-3)
+    theirs = optax.warmup_cosine_decay_schedule(0.0, 0.02, warm, steps, end_value=0.0002)
+    k = jnp.arange(steps + 1)
+    for given in (steps, jnp.asarray(steps)):  # As a constant, and as a compiled block has it.
+        np.testing.assert_allclose(rate(settings, k, given), theirs(k), atol=1e-6 * 0.02)
+
+
+def test_a_block_makes_its_steps_at_their_rate(compiled):
+    """In a warm-up so long that the weights hardly move, they move as far as the rate says."""
+    model = gb.get_model("linear-gaussian")
+    experiment, settings = Experiment(model, model.design, N_STEPS), Settings(**SETTINGS)
+    weights = training.make_weights(experiment, settings.architecture, 0)
+    state = training.first_state(weights, settings)
+    block = training.make_block(experiment, settings, training.pilot(experiment, 0)[1], weights)
+
+    def way(state, steps):
+        moved = block(state, steps)[0].weights
+        return optax.tree.norm(jax.tree.map(jnp.subtract, moved, state.weights))
+
+    once = way(state, 20_000)
+    assert once > 0
+    np.testing.assert_allclose(once / way(state, 40_000), 2, rtol=0.02)
+    # From step 10 on, runs of 5 and of 10 steps are both at the bottom.
+    later = state._replace(step=jnp.asarray(10))
+    assert 0 < way(later, 5) == way(later, 10)
 
 
 def test_a_gradient_is_clipped_to_its_largest_norm():
@@ -146,7 +155,7 @@ def test_the_same_seed_gives_the_same_bits(tiny):
 
 def test_another_seed_gives_other_first_weights_and_other_records():
     model = gb.get_model("linear-gaussian")
-    experiment = training.Experiment(model, model.design, N_STEPS)
+    experiment = Experiment(model, model.design, N_STEPS)
     first = [
         training.make_weights(experiment, Settings(**SETTINGS).architecture, seed).head.out.weight
         for seed in (0, 1)
@@ -154,72 +163,6 @@ def test_another_seed_gives_other_first_weights_and_other_records():
     assert np.abs(first[0] - first[1]).min() > 0
     paths = [training.pilot(experiment, seed)[0] for seed in (0, 1)]
     assert np.abs(paths[0].theta - paths[1].theta).min() > 0
-
-
-def test_minutes_settle_the_steps_and_a_rerun_with_them_gives_the_same_weights():
-    timed = train_tiny(minutes=1e-6, steps=None)
-    steps = timed.header["settings"]["steps"]
-    assert steps % BLOCK == 0
-    assert timed.header["history"][-1]["step"] == steps
-    assert_same_weights(timed, train_tiny(steps=steps))
-
-
-@pytest.mark.parametrize("minutes", [0.002, 0.01])
-def test_steps_are_settled_from_the_measured_speed(minutes):
-    def block(state):
-        time.sleep(0.004)
-        return state
-
-    state = State(None, None, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
-    started = time.perf_counter()
-    steps = settle_steps(block, state, minutes, started)
-    trial = time.perf_counter() - started
-    # A sleep can only last longer than asked for, and a busy machine makes it so.
-    assert BLOCK <= steps <= (60 * minutes) / 0.004 * BLOCK
-    assert steps % BLOCK == 0
-    assert trial < 60 * minutes
-    assert steps > 0.2 * (60 * minutes - trial) / 0.004 * BLOCK
-
-
-# What training tells.
-
-
-def test_validation_risk_falls(tiny):
-    history = tiny.header["history"]
-    first, last = history[0], history[-1]
-    assert first["validation_risk"] > 0.9
-    assert last["validation_risk"] < 0.85 * first["validation_risk"]
-    assert last["training_risk"] < 0.9 * first["training_risk"]
-
-
-def test_history_and_settings_are_saved(tiny):
-    history = tiny.header["history"]
-    steps = [entry["step"] for entry in history]
-    assert steps == list(range(BLOCK, STEPS + 1, BLOCK))
-    assert all(math.isfinite(value) for entry in history for value in entry.values())
-    assert tiny.header["settings"] == dataclasses.asdict(Settings(steps=STEPS, **SETTINGS))
-    assert tiny.header["share_diverged"] == 0.0
-    assert tiny.header["n_steps"] == N_STEPS
-
-
-def test_progress_is_told_after_every_block(tiny):
-    seen = []
-    again = train_tiny(watch=seen.append)
-    assert_same_weights(tiny, again)  # To watch changes nothing.
-    assert [p.step for p in seen] == list(range(BLOCK, STEPS + 1, BLOCK))
-    assert all(p.steps == STEPS and p.paths_per_second > 0 for p in seen)
-    assert seen[-1].seconds_left == 0 < seen[0].seconds_left
-    assert seen[-1].validation_risk == again.header["history"][-1]["validation_risk"]
-
-
-def test_a_risk_that_is_not_finite_stops_with_a_sentence(monkeypatch):
-    monkeypatch.setattr(
-        training,
-        "make_block",
-        lambda *_: lambda state: (state._replace(step=state.step + BLOCK), jnp.nan),
-    )
-    with pytest.raises(EstimatorError, match=r"lost its way at step 10.*lower learning_rate"):
-        train_tiny()
 
 
 # Simulations that diverge.
@@ -313,206 +256,3 @@ def test_parameters_of_scale_1e_minus_3_and_1e4_train_equally_well():
     assert 0.9 * exact < min(small, large)
     assert max(small, large) < 1.25 * exact, (small, large, exact)
     assert 1 / 1.2 < small / large < 1.2
-
-
-# Killed, interrupted, resumed.
-
-# The command line, which kills itself: at a step, or while it writes its n-th checkpoint.
-DRIVER = """
-import contextlib, functools, os, signal, sys
-from pathlib import Path
-from greybayes.amortized import training
-from greybayes.cli import app, estimators
-
-step, write, every = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-die = functools.partial(os.kill, os.getpid(), signal.SIGKILL)
-
-@contextlib.contextmanager
-def watched(task):
-    yield lambda progress: die() if progress.step == step else None
-
-written, fsync = [], os.fsync
-
-def counted(number):
-    written.append(number)
-    if len(written) == write:
-        os.ftruncate(number, 1000)  # Half of it is on the disk.
-        die()
-    fsync(number)
-
-os.fsync = counted
-estimators._watched = watched
-training.run = functools.partial(training.run, every_seconds=every)
-app(sys.argv[4:])
-"""
-NEVER = -1
-TRAIN = ["train", "linear-gaussian", *map(str, OPTIONS)]
-
-
-def child(code, *arguments, environment, folder):
-    source = str(Path(gb.__file__).parents[1])
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=folder,
-        env={**os.environ, **environment, "PYTHONPATH": source},
-    )
-
-
-def checkpoint_step(path):
-    """The step at which a checkpoint was written."""
-    header, _ = read_file(path)
-    assert header["kind"] == "checkpoint"
-    return max(entry["step"] for entry in header["history"]) if header["history"] else 0
-
-
-def test_killed_at_several_moments_it_goes_on_to_the_same_bits(tiny, tmp_path, compiled):
-    partial = tmp_path / "a.estimator.partial"
-
-    def killed(*moment, arguments):
-        done = child(DRIVER, *moment, *arguments, environment=compiled, folder=tmp_path)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-
-    # While it writes its very first checkpoint: there is none, and one starts again.
-    killed(NEVER, 1, 0, arguments=[*TRAIN, "-o", "a.estimator"])
-    assert not partial.exists()
-    # At step 50, after the first checkpoint only.
-    killed(50, NEVER, 1e9, arguments=[*TRAIN, "-o", "a.estimator"])
-    assert checkpoint_step(partial) == 0
-    # Taken up, a checkpoint after every block; while the fifth is written, the fourth counts.
-    killed(NEVER, 5, 0, arguments=["train", "--resume", partial])
-    assert checkpoint_step(partial) == 30
-    # At the last step, before the estimator is written.
-    killed(STEPS, NEVER, 0, arguments=["train", "--resume", partial])
-    assert checkpoint_step(partial) == STEPS - BLOCK
-    assert not (tmp_path / "a.estimator").exists()
-
-    done = CliRunner().invoke(app, ["train", "--resume", str(partial)], catch_exceptions=False)
-    assert done.exit_code == 0, done.stderr
-    assert_same_weights(gb.load(tmp_path / "a.estimator"), tiny)
-    assert not partial.exists()
-
-
-@pytest.mark.parametrize("step", [BLOCK, 110])
-def test_an_interrupt_saves_and_goes_on_to_the_same_bits(tiny, tmp_path, step):
-    def interrupt(progress):
-        if progress.step == step:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_tiny(checkpoint=tmp_path / "a.partial", watch=interrupt)
-    assert checkpoint_step(tmp_path / "a.partial") == step
-    resumed = gb.resume(tmp_path / "a.partial")
-    assert_same_weights(resumed, tiny)
-    assert [e["step"] for e in resumed.header["history"]] == [
-        e["step"] for e in tiny.header["history"]
-    ]
-    validation = [[e["validation_risk"] for e in t.header["history"]] for t in (resumed, tiny)]
-    assert validation[0] == validation[1]
-    assert resumed.header["settings"] == tiny.header["settings"]
-
-
-def test_ctrl_c_saves_says_how_to_go_on_and_exits_with_130(tmp_path, compiled):
-    source = str(Path(gb.__file__).parents[1])
-    arguments = [*TRAIN, "--steps", "200000", "-o", "a.estimator"]  # Far longer than the test.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "greybayes", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, **compiled, "PYTHONPATH": source},
-        # A background job ignores Ctrl-C, and its children would too.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        partial = tmp_path / "a.estimator.partial"
-        deadline = time.monotonic() + 240
-        while not partial.exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130, err
-    assert out == ""
-    assert "greybayes train --resume a.estimator.partial" in err
-    assert "Traceback" not in err
-    assert read_file(partial)[0]["settings"]["steps"] == 200000
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.estimator.partial"]
-
-
-TWO_CORES = """
-import sys
-import greybayes as gb
-
-gb.configure(cores=2)
-import json
-settings, n_steps, path = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-
-def stop(progress):
-    if progress.step == 20:
-        raise KeyboardInterrupt
-
-def train(**rest):
-    # Few matrices: most of the time is spent on compiling.
-    return gb.train(
-        "linear-gaussian", steps=30, n_steps=n_steps, settings=settings, network="rnn", **rest
-    )
-
-whole = train()
-try:
-    train(checkpoint=path, watch=stop)
-except KeyboardInterrupt:
-    pass
-resumed = gb.resume(path)
-assert whole.header["settings"]["devices"] == 2
-assert all((whole.arrays[k] == resumed.arrays[k]).all() for k in whole.arrays)
-"""
-
-
-def test_on_two_cores_too_a_resumed_training_gives_the_same_bits(tmp_path, compiled):
-    settings = {name: value for name, value in SETTINGS.items() if name != "devices"}
-    arguments = (json.dumps(settings), N_STEPS, tmp_path / "a.partial")
-    done = child(TWO_CORES, *arguments, environment=compiled, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    with pytest.raises(EstimatorError, match="ran on 2 cores, here are 1"):
-        trainer.resume(tmp_path / "a.partial")
-
-
-@pytest.fixture
-def checkpoint(tmp_path):
-    """A checkpoint at the start of a training."""
-
-    def stop(progress):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_tiny(checkpoint=tmp_path / "a.partial", watch=stop)
-    return tmp_path / "a.partial"
-
-
-def test_a_checkpoint_whose_model_has_changed_is_not_taken_up(checkpoint):
-    changed = gb.get_model("linear-gaussian").fix(a=0.5)
-    with pytest.raises(EstimatorError, match="linear-gaussian"):
-        gb.resume(checkpoint, model=changed)
-    sooner = gb.get_model("linear-gaussian").free(b=dist.Uniform(0.0, 20.0))
-    with pytest.raises(EstimatorError, match="linear-gaussian"):
-        gb.resume(checkpoint, model=sooner)
-
-
-def test_a_finished_estimator_is_not_resumed(tiny, tmp_path):
-    path = tiny.save(tmp_path / "a.estimator")
-    with pytest.raises(EstimatorError, match="is a finished estimator"):
-        gb.resume(path)
-
-
-def test_a_checkpoint_that_lacks_an_array_is_a_sentence(checkpoint):
-    header, arrays = read_file(checkpoint)
-    arrays.popitem()
-    write_file(checkpoint, header, arrays)
-    with pytest.raises(EstimatorError):
-        gb.resume(checkpoint)

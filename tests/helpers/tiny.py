@@ -1,6 +1,10 @@
-"""Estimators small enough for tests, and a cache that compiles each of them once."""
+"""Estimators small enough for tests, a cache that compiles each of them once, and its children."""
 
 import contextlib
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +16,10 @@ import greybayes as gb
 from greybayes.amortized import trainer
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.estimator import Estimator
-from greybayes.amortized.training import Experiment, Settings, Trained, make_weights
+from greybayes.amortized.loop import Trained
+from greybayes.amortized.training import Experiment, Settings, make_weights
 from greybayes.simulation import resolve_inputs
+from greybayes.zoo.linear_gaussian import LinearGaussian
 
 N_STEPS, STEPS = 24, 200
 SIZES = {"width": 8, "depth": 1, "dense": 8}
@@ -56,6 +62,28 @@ def train_tiny(model="linear-gaussian", **changes) -> Estimator:
     """A few seconds of training; `settings` are added to ours."""
     settings = {**SETTINGS, **changes.pop("settings", {})}
     return gb.train(model, **{"steps": STEPS, "n_steps": N_STEPS, **changes, "settings": settings})
+
+
+def write_plant(folder: Path, base: type[gb.Model] = LinearGaussian) -> str:
+    """A user's own model, as a command names it. The file `ran` appears when its program is run."""
+    (folder / "plant.py").write_text(
+        "from pathlib import Path\n"
+        f"from {base.__module__} import {base.__name__}\n"
+        'Path(__file__).with_name("ran").touch()\n'
+        f"class Plant({base.__name__}):\n"
+        '    """A plant."""\n'
+    )
+    return "plant.py:Plant"
+
+
+def stop_at(step: int | None = None):
+    """Whoever watches presses Ctrl-C after this step or epoch, or at once."""
+
+    def watch(progress) -> None:
+        if step is None or progress.step == step:
+            raise KeyboardInterrupt
+
+    return watch
 
 
 def untrained(name: str, model=None, **settings) -> Estimator:
@@ -106,3 +134,52 @@ def assert_same_weights(ours: Estimator, theirs: Estimator) -> None:
     assert ours.arrays.keys() == theirs.arrays.keys()
     different = [k for k in ours.arrays if ours.arrays[k].tobytes() != theirs.arrays[k].tobytes()]
     assert not different
+
+
+def child(code, *arguments, environment, folder) -> subprocess.CompletedProcess:
+    """A program in a process of its own, which shares the cache."""
+    source = str(Path(gb.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=folder,
+        env={**os.environ, **environment, "PYTHONPATH": source},
+    )
+
+
+# The command line, which kills itself: at a step, or while it writes its n-th checkpoint.
+_DRIVER = """
+import contextlib, functools, os, signal, sys
+from greybayes.amortized import loop
+from greybayes.cli import app, estimators
+
+step, write, loop.EVERY_SECONDS = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+die = functools.partial(os.kill, os.getpid(), signal.SIGKILL)
+
+@contextlib.contextmanager
+def watched(task):
+    yield lambda progress: die() if progress.step == step else None
+
+written, fsync = [], os.fsync
+
+def counted(number):
+    written.append(number)
+    if len(written) == write:
+        os.ftruncate(number, 1000)  # Half of it is on the disk.
+        die()
+    fsync(number)
+
+os.fsync = counted
+estimators._watched = watched
+app(sys.argv[4:])
+"""
+NEVER = -1
+
+
+def run_killed(step, write, every, *arguments, environment, folder) -> None:
+    """A command, killed at that step or write, that saves `every` so many seconds."""
+    given = (step, write, every, *arguments)
+    done = child(_DRIVER, *given, environment=environment, folder=folder)
+    assert done.returncode == -signal.SIGKILL, done.stderr

@@ -1,6 +1,7 @@
 """Estimator: a trained network, ready for records. Import it without JAX; it starts when needed."""
 
 import functools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from jaxtyping import Float
 
 from greybayes.amortized import forward
 from greybayes.amortized.channels import Scaling
+from greybayes.amortized.header import check_header
 from greybayes.amortized.store import read_file, write_file
 from greybayes.errors import EstimatorError, nearest
 from greybayes.estimate import Estimate
@@ -25,6 +27,8 @@ PRETRAINED = Path(__file__).parent / "pretrained"
 SUFFIX = ".estimator"
 # How far a record's input may be from the one trained for, as a share of its range.
 _SAME_INPUT = 1e-3
+# Steps of records computed at a time: their features then stay in the cache of a core.
+_ROWS = 2048
 
 Engine = Literal["jax", "numpy"]
 
@@ -67,10 +71,9 @@ class Estimator:
     @functools.cached_property
     def model(self) -> "Model":
         """The model it was trained for."""
-        from greybayes.amortized.identity import check_identity
-        from greybayes.zoo import get_model
+        from greybayes.amortized.identity import check_identity, model_of
 
-        model = get_model(self.header["model"]["name"])
+        model = model_of(self.header["model"]["name"])
         check_identity(model, self.header)
         return model
 
@@ -95,6 +98,7 @@ class Estimator:
                 f"{path} is a checkpoint of an unfinished training; go on with "
                 f"greybayes train --resume {path}."
             )
+        check_header(header, path)
         estimator = cls(header, arrays)
         if model is not None:
             from greybayes.amortized.identity import check_identity
@@ -140,27 +144,68 @@ class Estimator:
             raise EstimatorError("this estimator was trained for random inputs; pass u as well.")
         if engine == "numpy" and forward.can_run(self.header):
             channels = self.scaling.channels(np, y, u.astype(np.float32))
-            return forward.theta(self.header, self.arrays, channels).astype(float)
+            try:
+                return forward.theta(self.header, self.arrays, channels).astype(float)
+            except (KeyError, ValueError, TypeError, ArithmeticError):
+                raise EstimatorError(
+                    "the weights of the estimator are not those that its header describes."
+                ) from None
+        return self._in_parts(y, u)
+
+    def _in_parts(self, y: np.ndarray, u: np.ndarray) -> Float[np.ndarray, "batch param"]:
+        """All cores at once where that pays, on parts small enough for the cache of a core."""
+        import jax
+
+        count = len(y)
+        largest = max(1, _ROWS // self.n_steps)
+        n_devices = jax.device_count() if count >= largest * jax.device_count() else 1
+        parts = -(-count // (n_devices * largest))
         # Few compilations, whatever number of records comes, and little computed for nothing.
-        step = max(1, 1 << max(0, len(y).bit_length() - 4))
-        size = -(-len(y) // step) * step
-        padded = np.concatenate([y, np.repeat(y[-1:], size - len(y), axis=0)])
-        return np.asarray(self._compiled(padded, u), float)[: len(y)]
+        size = min(largest, 1 << (count - 1).bit_length()) if parts == 1 else largest
+        step = 1 << max(0, parts.bit_length() - 4)
+        parts = -(-parts // step) * step
+        shape = (n_devices, parts, size)
+
+        def split(a: np.ndarray) -> np.ndarray:
+            filled = np.concatenate([a, np.repeat(a[-1:], math.prod(shape) - count, axis=0)])
+            return filled.reshape(*shape, *a.shape[1:])
+
+        thetas = self._compiled(n_devices, split(y), u if u.ndim == 2 else split(u))
+        return np.asarray(thetas, float).reshape(-1, len(self.names))[:count]
 
     @functools.cached_property
     def _compiled(self):
         import equinox as eqx
         import jax
         import jax.numpy as jnp
+        from jax.sharding import Mesh, PartitionSpec
 
         arrays, static = eqx.partition(self.weights, eqx.is_array)
         scaling = self.scaling
 
-        @jax.jit
-        def run(arrays, y, u):
-            return eqx.combine(arrays, static).theta(scaling.channels(jnp, y, u))
+        def on_device(arrays, y, u):
+            weights = eqx.combine(arrays, static)
+            shared = u.ndim == 2
 
-        return functools.partial(run, arrays)
+            def part(given):
+                y, own = given
+                return weights.theta(scaling.channels(jnp, y, u if shared else own))
+
+            return jax.lax.map(part, (y[0], None if shared else u[0]))[None]
+
+        @functools.cache
+        def compiled(n_devices: int, shared: bool):
+            split, whole = PartitionSpec("cores"), PartitionSpec()
+            run = jax.shard_map(
+                on_device,
+                mesh=Mesh(np.array(jax.devices()[:n_devices]), ("cores",)),
+                in_specs=(whole, split, whole if shared else split),
+                out_specs=split,
+                check_vma=False,
+            )
+            return functools.partial(jax.jit(run), arrays)
+
+        return lambda n_devices, y, u: compiled(n_devices, u.ndim == 2)(y, u)
 
     def _checked(self, records: list[Record]) -> Float[np.ndarray, "batch steps output"]:
         """The outputs of all records; one that it was not trained for is refused."""
@@ -172,7 +217,8 @@ class Estimator:
                 raise self._refusal(
                     record,
                     f"has dt = {record.dt:g}; this estimator was trained for "
-                    f"{self.header['dt']:g}. Resample the record, or train the model with its dt.",
+                    f"{self.header['dt']:g}. Resample the record, or set dt in the model and train "
+                    f"again: {self._command}.",
                 )
         y = np.stack([record.y for record in records])
         missing = np.isnan(y).any((1, 2))
@@ -196,7 +242,7 @@ class Estimator:
                 raise self._refusal(
                     record,
                     f"has inputs of shape {record.u.shape}; this estimator was trained for "
-                    f"{trained.shape}.",
+                    f"{trained.shape}. Train one for these: {self._command} --input FILE.",
                 )
         given = np.stack([record.u for record in records if record.u is not None])
         differences = np.abs(given - trained)
@@ -214,7 +260,8 @@ class Estimator:
         if record.y.shape[1] != len(outputs):
             return (
                 f"has {record.y.shape[1]} outputs; this estimator was trained for {len(outputs)}: "
-                f"{', '.join(outputs)}."
+                f"{', '.join(outputs)}. Name its columns, or train for a model of these outputs: "
+                "greybayes train MODEL."
             )
         return (
             f"has {record.n_steps} samples; this estimator was trained for {self.n_steps}. Train "

@@ -31,7 +31,7 @@ def theta(
     header: Mapping[str, Any], arrays: Arrays, channels: Float[np.ndarray, "batch steps channel"]
 ) -> Float[np.ndarray, "batch param"]:
     """The estimate for each record."""
-    summary = _summarise(arrays, channels, header["network"]["window"], header["network"]["pool"])
+    summary = _summarise(arrays, channels, header["architecture"]["sizes"])
     for layer in ("head.hidden[0]", "head.hidden[1]"):
         summary = np.maximum(_dense(arrays, layer, summary), 0.0)
     out = _dense(arrays, "head.out", summary)
@@ -55,28 +55,37 @@ _INTO: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def _summarise(arrays: Arrays, channels: np.ndarray, window: int, pool: int) -> np.ndarray:
-    batch, n_steps, _ = channels.shape
+def _summarise(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+    window, pool, early = (sizes[name] for name in ("window", "pool", "early"))
+    n_steps = channels.shape[1]
     missing = -n_steps % pool
     total = n_steps + missing
     c = np.swapaxes(channels, 0, 1).astype(np.float32)
     c = np.pad(c, ((window - 1 + missing, 0), (0, 0), (0, 0)))
-    f = np.concatenate([c[i : i + total] for i in range(window)], axis=-1).reshape(
-        total * batch, -1
-    )
-    layer = 0
-    while f"network.steps[{layer}].weight" in arrays:
-        f = np.maximum(_dense(arrays, f"network.steps[{layer}]", f), 0.0)
-        layer += 1
-    f = f.reshape(total // pool, pool, batch, -1).mean(1)
-    gates = [_dense(arrays, f"network.gates[{i}]", f) for i in range(2)]
-    w_z, w_n = (arrays[f"network.recurrent[{i}]"] for i in range(2))
-    h, mean = np.zeros((batch, f.shape[-1]), np.float32), 0.0
-    for z, n in zip(*gates, strict=True):
-        z, n = _sigmoid(z + h @ w_z), np.tanh(n + h @ w_n)
-        h = n + z * (h - n)
-        mean = mean + h / len(f)
-    return np.concatenate([f.mean(0), h, mean], axis=-1)
+    f = np.concatenate([c[i : i + total] for i in range(window)], axis=-1)
+    f = _pooled(np.maximum(_dense(arrays, "network.first", f), 0.0), early)
+    for layer in range(sizes["depth"] - 1):
+        f = _in_context(arrays, f"network.steps[{layer}]", f, f.mean(0))
+    f = _pooled(f, pool // early)
+    means = [f.mean(0)]
+    for level in range(sizes["levels"]):
+        f = f if level == 0 else _pooled(f, pool)
+        before = np.pad(f[:-1], ((1, 0), (0, 0), (0, 0)))
+        pairs = np.concatenate([f, before], axis=-1)
+        f = _in_context(arrays, f"network.pairs[{level}]", pairs, f.mean(0))
+        means.append(f.mean(0))
+    return np.concatenate([*means, f[-1]], axis=-1)
+
+
+def _in_context(arrays: Arrays, name: str, x: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    weight, context, bias = (arrays[f"{name}.{part}"] for part in ("weight", "context", "bias"))
+    product = (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:2], -1)
+    return np.maximum(product + (mean @ context + bias), 0.0)
+
+
+def _pooled(f: np.ndarray, by: int) -> np.ndarray:
+    f = np.pad(f, ((-f.shape[0] % by, 0), (0, 0), (0, 0)))
+    return f.reshape(-1, by, *f.shape[1:]).mean(1)
 
 
 def _dense(arrays: Arrays, name: str, x: np.ndarray) -> np.ndarray:

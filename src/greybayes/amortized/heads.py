@@ -1,6 +1,7 @@
 """Heads: from the summary of a record to theta."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -55,15 +56,23 @@ class BoundedMean(Head):
     those of their priors. The loss is the squared error over the prior variance.
     """
 
+    usual_width: ClassVar[int] = 128
     hidden: list[Dense]
     out: Dense
     line: Unconstrained
     prior: Prior = eqx.field(static=True)
 
-    def __init__(self, n_summary: int, prior: Prior, key: Key[Array, ""], width: int = 64) -> None:
+    def __init__(
+        self,
+        n_summary: int,
+        prior: Prior,
+        key: Key[Array, ""],
+        width: int = usual_width,
+        line: Unconstrained | None = None,
+    ) -> None:
         key_one, key_two, key_out = jr.split(key, 3)
         self.hidden = [Dense(n_summary, width, key_one), Dense(width, width, key_two)]
-        self.line = Unconstrained.of(prior)
+        self.line = line or Unconstrained.of(prior)
         # A small start: every first estimate is near the middle of the prior.
         self.out = Dense(width, len(self.line.location), key_out, gain=0.02)
         self.prior = prior
@@ -88,11 +97,20 @@ class PaperMean(Head):
     The loss is the mean squared error in the units it regresses, as the paper's code has it.
     """
 
+    usual_width: ClassVar[int] = 32
     dense: Dense
     out: Dense
     prior: Prior = eqx.field(static=True)
 
-    def __init__(self, n_summary: int, prior: Prior, key: Key[Array, ""], width: int = 32) -> None:
+    def __init__(
+        self,
+        n_summary: int,
+        prior: Prior,
+        key: Key[Array, ""],
+        width: int = usual_width,
+        line: Unconstrained | None = None,
+    ) -> None:
+        del line  # It regresses theta as it is.
         key_dense, key_out = jr.split(key)
         self.dense = _torch_start(Dense(n_summary, width, key_dense), key_dense)
         self.out = _torch_start(Dense(width, prior.size, key_out), key_out)

@@ -16,6 +16,7 @@ from greybayes.inputs import from_dict
 from greybayes.model import Model
 from greybayes.prior import Prior, describe
 from greybayes.simulation import simulate
+from greybayes.zoo import MODELS, get_model
 
 _REFERENCE_STEPS = 16
 # Compilers round differently from one machine to the next; models differ by more.
@@ -77,6 +78,20 @@ def describe_model(model: Model, name: str) -> dict[str, Any]:
     return {"name": name, "class": type(model).__name__, "reference": reference_path(model)}
 
 
+def model_of(name: str) -> Model:
+    """The model that a file names, where it is one of ours.
+
+    A name such as `plant.py:Plant` would run a program because a file says so; the user passes that
+    model, and `check_identity` compares.
+    """
+    if name not in MODELS:
+        raise EstimatorError(
+            f"the file is for the model {name}, which is not one of ours: pass it as model "
+            f"(--model {name} for the command estimate, greybayes train {name} --resume FILE)."
+        )
+    return get_model(name)
+
+
 def check_identity(model: Model, header: Mapping[str, Any]) -> None:
     """Raise where a model is not the one the estimator was trained for."""
     name = header["model"]["name"]
@@ -110,8 +125,13 @@ def weights_from(
             "the file; it works only in the program that trained it."
         )
     experiment = Experiment(model, from_dict(header["input"]), header["n_steps"])
-    weights = make_weights(experiment, Architecture(**header["architecture"]))
-    trained, static = eqx.partition(weights, eqx.is_inexact_array)
+    line = _line(model.prior, header["theta"])
+    # Shapes only: nothing is drawn that a file then replaces.
+    shapes = eqx.filter_eval_shape(
+        lambda: make_weights(experiment, Architecture(**header["architecture"]), line=line)
+    )
+    is_shape = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
+    trained, static = eqx.partition(shapes, is_shape)
     leaves, tree = jax.tree_util.tree_flatten_with_path(trained)
     try:
         read = [jnp.asarray(arrays[array_name(path)]) for path, _ in leaves]
@@ -123,6 +143,12 @@ def weights_from(
                 f"the weights {array_name(path)} have shape {value.shape}, expected {leaf.shape}."
             )
     return eqx.combine(jax.tree.unflatten(tree, read), static)
+
+
+def _line(prior: Prior, entries: list[dict[str, Any]]) -> Unconstrained:
+    if all("location" in entry for entry in entries):
+        return Unconstrained(*(tuple(e[name] for e in entries) for name in ("location", "spread")))
+    return Unconstrained.of(prior)
 
 
 def named_arrays(weights: Weights) -> dict[str, np.ndarray]:

@@ -5,7 +5,8 @@ A network is a small class with a name in `NETWORKS`. A user's own is an Equinox
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from greybayes.amortized.recurrent import Gru, Lstm, Rnn, mgu_scan
+from greybayes.amortized.recurrent import Gru, Lstm, Rnn
 from greybayes.errors import ModelError, nearest
 
 Channels = Float[Array, "batch steps channel"]
@@ -77,20 +78,71 @@ class Dense(eqx.Module):
         return dense_relu(x, self.weight, self.bias)
 
 
-class Windows(Network):
-    """Our default: dense layers on short windows, pooled, and a gated recurrence over the pools.
+@jax.custom_vjp
+def shifted_relu(x: Array, weight: Array, shift: Array) -> Array:
+    """max(x W + shift, 0) for x of (position, batch, i) and a shift for each record."""
+    return jnp.maximum(_product(x, weight) + shift, 0.0)
 
-    The likelihood of a state-space model is nearly a sum of local terms, so most of the work is
-    done on windows of a few samples, at every step and in parallel; the recurrence over pooled
-    steps adds what has a longer memory. The summary joins the mean feature, the last state and the
-    mean state.
+
+def _shifted_forward(x, weight, shift):
+    out = shifted_relu(x, weight, shift)
+    return out, (x, weight, out)
+
+
+def _shifted_backward(kept, gradient):
+    x, weight, out = kept
+    gradient = jnp.where(out > 0, gradient, 0.0)
+    by_weight = x.reshape(-1, x.shape[-1]).T @ gradient.reshape(-1, gradient.shape[-1])
+    return _product(gradient, weight.T), by_weight, gradient.sum(0)
+
+
+shifted_relu.defvjp(_shifted_forward, _shifted_backward)
+
+
+def _product(x: Array, weight: Array) -> Array:
+    """x W as one large product, which is faster than one for each position."""
+    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
+
+
+class InContext(eqx.Module):
+    """max(x W + m V + b, 0): a dense layer at every position that also reads the record's mean m.
+
+    What a sample says of theta depends on the rest of the record, its noise above all; the mean
+    feature tells, at hardly any cost (Zaheer et al. 2017, Deep Sets).
     """
 
-    steps: list[Dense]
-    gates: list[Dense]
-    recurrent: list[Float[Array, "width width"]]
+    weight: Float[Array, "i o"]
+    context: Float[Array, "c o"]
+    bias: Float[Array, " o"]
+
+    def __init__(self, n_in: int, n_context: int, n_out: int, key: Key[Array, ""]) -> None:
+        key_weight, key_context = jr.split(key)
+        self.weight = jr.normal(key_weight, (n_in, n_out)) * (2.0 / n_in) ** 0.5
+        self.context = jr.normal(key_context, (n_context, n_out)) * (0.5 / n_context) ** 0.5
+        self.bias = jnp.zeros(n_out)
+
+    def __call__(
+        self, x: Float[Array, "position batch i"], mean: Float[Array, "batch c"]
+    ) -> Float[Array, "position batch o"]:
+        return shifted_relu(x, self.weight, mean @ self.context + self.bias)
+
+
+class Windows(Network):
+    """Our default: dense layers on short windows, then on pairs of pooled features, and pools.
+
+    The likelihood of a state-space model is nearly a sum of local terms, so most of the work is
+    done on windows of a few samples, at every step and in parallel. What has a longer memory is
+    read from a pyramid: features are averaged over `pool` steps, a layer reads each with the one
+    before, and so on up the `levels`. The summary joins the mean feature of every level and the
+    last one of the highest.
+    """
+
+    first: Dense
+    steps: list[InContext]
+    pairs: list[InContext]
     window: int = eqx.field(static=True)
     pool: int = eqx.field(static=True)
+    early: int = eqx.field(static=True)
     n_summary: int = eqx.field(static=True)
 
     def __init__(
@@ -98,42 +150,53 @@ class Windows(Network):
         n_channels: int,
         key: Key[Array, ""],
         *,
-        width: int = 64,
-        depth: int = 3,
-        window: int = 4,
-        pool: int = 4,
+        width: int,
+        depth: int,
+        window: int,
+        pool: int,
+        levels: int,
+        early: int,
     ) -> None:
-        key_steps, key_bias, key_gates, key_recurrent = jr.split(key, 4)
-        sizes = [n_channels * window] + [width] * depth
-        self.steps = [
-            Dense(i, o, k)
-            for i, o, k in zip(sizes, sizes[1:], jr.split(key_steps, depth), strict=False)
-        ]
+        if pool % early:
+            raise ModelError(f"pool is {pool}, expected a multiple of early, {early}.")
+        key_first, key_bias, key_steps, key_pairs = jr.split(key, 4)
         # Kinks of the first layer spread over the range of the data, not all at zero.
         spread = jr.uniform(key_bias, (width,), minval=-1.0, maxval=1.0)
-        self.steps[0] = eqx.tree_at(lambda layer: layer.bias, self.steps[0], spread)
-        self.gates = [Dense(width, width, k, gain=1.0) for k in jr.split(key_gates, 2)]
-        # A matrix for each gate: the optimiser's basis is then that of one gate.
-        self.recurrent = [
-            jnp.linalg.qr(jr.normal(k, (width, width)))[0] for k in jr.split(key_recurrent, 2)
-        ]
-        self.window, self.pool, self.n_summary = window, pool, 3 * width
+        first = Dense(n_channels * window, width, key_first)
+        self.first = eqx.tree_at(lambda layer: layer.bias, first, spread)
+        self.steps = [InContext(width, width, width, k) for k in jr.split(key_steps, depth)[1:]]
+        self.pairs = [InContext(2 * width, width, width, k) for k in jr.split(key_pairs, levels)]
+        self.window, self.pool, self.early = window, pool, early
+        self.n_summary = (levels + 2) * width
 
     def summarise(self, channels: Channels) -> Float[Array, "batch summary"]:
         batch, n_steps, _ = channels.shape
         missing = -n_steps % self.pool
-        # Time first: a step of the recurrence is then one contiguous slice.
+        total = n_steps + missing
+        # Time first: a position is then one contiguous slice, and pools are sums of slices.
         c = jnp.swapaxes(channels, 0, 1)
         c = jnp.pad(c, ((self.window - 1 + missing, 0), (0, 0), (0, 0)))
-        total = n_steps + missing
-        f = jnp.concatenate([c[i : i + total] for i in range(self.window)], axis=-1)
-        f = f.reshape(total * batch, -1)
+        windows = jnp.concatenate([c[i : i + total] for i in range(self.window)], axis=-1)
+        f = self.first.relu(windows.reshape(total * batch, -1)).reshape(total, batch, -1)
+        f = _pooled(f, self.early)
         for layer in self.steps:
-            f = layer.relu(f)
-        f = f.reshape(total // self.pool, self.pool, batch, -1).mean(1)
-        z, n = (gate(f) for gate in self.gates)
-        h = mgu_scan((z, n), (self.recurrent[0], self.recurrent[1]))
-        return jnp.concatenate([f.mean(0), h[-1], h.mean(0)], axis=-1)
+            f = layer(f, f.mean(0))
+        f = _pooled(f, self.pool // self.early)
+        means = [f.mean(0)]
+        for level, layer in enumerate(self.pairs):
+            f = f if level == 0 else _pooled(f, self.pool)
+            before = jnp.pad(f[:-1], ((1, 0), (0, 0), (0, 0)))
+            f = layer(jnp.concatenate([f, before], axis=-1), f.mean(0))
+            means.append(f.mean(0))
+        return jnp.concatenate([*means, f[-1]], axis=-1)
+
+
+def _pooled(f: Float[Array, "n batch width"], by: int) -> Float[Array, "m batch width"]:
+    """Means of `by` neighbours; zeros fill up the front."""
+    if by == 1:
+        return f
+    f = jnp.pad(f, ((-f.shape[0] % by, 0), (0, 0), (0, 0)))
+    return f.reshape(-1, by, *f.shape[1:]).mean(1)
 
 
 class Stack(Network):
@@ -149,8 +212,8 @@ class Stack(Network):
         n_read: int,
         key: Key[Array, ""],
         *,
-        width: int = 40,
-        depth: int = 2,
+        width: int,
+        depth: int,
     ) -> None:
         sizes = [n_read] + [width] * (depth - 1)
         self.layers = [layer(i, width, k) for i, k in zip(sizes, jr.split(key, depth), strict=True)]
@@ -163,12 +226,19 @@ class Stack(Network):
         return h[-1]
 
 
-def _stack(layer) -> Callable[..., Network]:
+class Kind(NamedTuple):
+    """How a network is made, and its sizes where nothing else is said."""
+
+    make: Callable[..., Network]
+    sizes: dict[str, int]
+
+
+def _stack(layer) -> Kind:
     def make(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int) -> Network:
         del n_channels
         return Stack(layer, n_outputs, key, **sizes)
 
-    return make
+    return Kind(make, {"width": 40, "depth": 2})
 
 
 def _windows(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int) -> Network:
@@ -176,31 +246,43 @@ def _windows(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int)
     return Windows(n_channels, key, **sizes)
 
 
-NETWORKS: dict[str, Callable[..., Network]] = {
-    "windows": _windows,
+NETWORKS: dict[str, Kind] = {
+    "windows": Kind(
+        _windows, {"width": 64, "depth": 3, "window": 4, "pool": 4, "levels": 1, "early": 1}
+    ),
     "gru": _stack(Gru),
     "lstm": _stack(Lstm),
     "rnn": _stack(Rnn),
 }
 
 
-def make_network(
-    name: str, n_outputs: int, n_inputs: int, key: Key[Array, ""], sizes: dict[str, int]
-) -> Network:
-    """A network by its name, for records with so many outputs and inputs.
+def all_sizes(name: str, given: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a network: those given, and its own for the rest.
 
-    >>> make_network("windows", 1, 1, jr.key(0), {"width": 16}).n_summary
-    48
+    >>> all_sizes("gru", {"width": 8})
+    {'width': 8, 'depth': 2}
     """
     if name not in NETWORKS:
         raise ModelError(f"there is no network {name}; {nearest(name, NETWORKS)}")
-    for size, value in sizes.items():
+    own = NETWORKS[name].sizes
+    for size, value in given.items():
+        if size not in own:
+            raise ModelError(f"the network {name} has no size {size}, only {', '.join(own)}.")
         if value < 1:
             raise ModelError(f"{size} is {value}, expected 1 or more.")
-    try:
-        return NETWORKS[name](2 * n_outputs + n_inputs, n_outputs, key, **sizes)
-    except TypeError as error:
-        raise ModelError(f"the network {name} takes other sizes: {error}.") from None
+    return own | dict(given)
+
+
+def make_network(
+    name: str, n_outputs: int, n_inputs: int, key: Key[Array, ""], sizes: Mapping[str, int]
+) -> Network:
+    """A network by its name, for records with so many outputs and inputs.
+
+    >>> make_network("windows", 1, 1, jr.key(0), {"width": 16, "levels": 1}).n_summary
+    48
+    """
+    sizes = all_sizes(name, sizes)
+    return NETWORKS[name].make(2 * n_outputs + n_inputs, n_outputs, key, **sizes)
 
 
 def count_weights(module: eqx.Module) -> int:

@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,15 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import PyTree
 
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.dataset import EarlyStopping, epoch, split_by_theta
+from greybayes.amortized.loop import Checkpoints, Progress, Resumed, Save, Trained, Watch, on_cores
 from greybayes.amortized.training import (
     Architecture,
     Experiment,
-    Progress,
-    Trained,
-    Watch,
     Weights,
     check_diverged,
     make_weights,
@@ -52,10 +51,13 @@ class PaperSettings:
     sizes: dict[str, int] = field(default_factory=lambda: {"width": 40, "depth": 2, "dense": 32})
     head: str = "paper"
     seed: int = 0
+    devices: int = 1
 
     def __post_init__(self) -> None:
         if self.n_thetas < 2:
             raise EstimatorError(f"P is {self.n_thetas}, expected 2 or more: one is to validate.")
+        if self.devices < 1:
+            raise EstimatorError(f"devices is {self.devices}, expected 1 or more.")
 
     @property
     def architecture(self) -> Architecture:
@@ -69,7 +71,22 @@ def rate(settings: PaperSettings, batches: int) -> optax.Schedule:
     return optax.exponential_decay(settings.learning_rate, every, settings.decay, staircase=True)
 
 
-def run(experiment: Experiment, settings: PaperSettings, watch: Watch | None = None) -> Trained:
+class State(NamedTuple):
+    """What an epoch carries on: all of it is in a checkpoint."""
+
+    weights: PyTree
+    moments: PyTree
+    best: PyTree
+
+
+def run(
+    experiment: Experiment,
+    settings: PaperSettings,
+    *,
+    save: Save | None = None,
+    resumed: Resumed | None = None,
+    watch: Watch | None = None,
+) -> Trained:
     """Train until the validation loss stands still, and keep the best weights."""
     paths = offline_set(
         experiment.model,
@@ -88,44 +105,65 @@ def run(experiment: Experiment, settings: PaperSettings, watch: Watch | None = N
         )
     # The paper's networks read y as it is; scales of 1 say so in the file.
     scaling = as_it_is(experiment)
-    weights = make_weights(experiment, settings.architecture, settings.seed)
-    arrays, static = eqx.partition(weights, eqx.is_inexact_array)
+    arrays, static = eqx.partition(
+        make_weights(experiment, settings.architecture, settings.seed), eqx.is_inexact_array
+    )
     batches = len(rows.training) // settings.batch
     optimiser = optax.adam(rate(settings, batches))
-    step = make_step(scaling, static, optimiser, experiment, settings.batch)
+    step = make_step(scaling, static, optimiser, experiment, settings)
     validate = _make_loss(scaling, static, experiment)
-    moments, stopping = (
-        optimiser.init(arrays),
-        EarlyStopping(settings.patience, settings.tolerance, settings.watch_after),
-    )
-    best, best_loss, history = arrays, math.inf, []
-    begun = time.perf_counter()
-    for number in range(1, settings.epochs + 1):
-        losses = []
-        for batch in epoch(rows.training, settings.batch, settings.seed, number):
-            arrays, moments, loss = step(arrays, moments, paths.y[batch], paths.theta[batch])
-            losses.append(loss)
-        validation_loss = _mean_loss(validate, arrays, paths, rows.validation)
-        training_loss = float(np.mean(jax.device_get(losses)))
-        history.append(
-            {"epoch": number, "training_loss": training_loss, "validation_loss": validation_loss}
-        )
-        if validation_loss < best_loss:
-            best, best_loss = arrays, validation_loss
-        if watch is not None:
-            spent = time.perf_counter() - begun
-            seen = number * batches * settings.batch
-            left = spent / number * (settings.epochs - number)
-            watch(
-                Progress(
-                    number, settings.epochs, seen / spent, training_loss, validation_loss, left
+    state = State(arrays, optimiser.init(arrays), arrays)
+    state, history = on_cores(state, math.gcd(settings.batch, settings.devices)), []
+    if resumed is not None:
+        state, history = resumed.into(state), resumed.history
+    done = state, history
+    # What early stopping has seen is in the history: a run that goes on sees it again.
+    stopping = EarlyStopping(settings.patience, settings.tolerance, settings.watch_after)
+    stopped = [stopping.update(seen["epoch"], seen["validation_loss"]) for seen in history]
+    best_loss = min((seen["validation_loss"] for seen in history), default=math.inf)
+    checkpoints = Checkpoints(save, settings)
+    first, begun = len(history), time.perf_counter()
+    try:
+        while len(history) < settings.epochs and not any(stopped):
+            checkpoints.offer(state, history)
+            number, losses = len(history) + 1, []
+            arrays, moments = state.weights, jax.tree.map(jnp.copy, state.moments)
+            for batch in epoch(rows.training, settings.batch, settings.seed, number):
+                arrays, moments, loss = step(arrays, moments, paths.y[batch], paths.theta[batch])
+                losses.append(loss)
+            validation_loss = _mean_loss(validate, arrays, paths, rows.validation)
+            training_loss = float(np.mean(jax.device_get(losses)))
+            if not math.isfinite(training_loss + validation_loss):
+                words = f"training lost its way in epoch {number}: the loss is not finite"
+                raise EstimatorError(f"{words}; lower learning_rate, or narrow the prior.")
+            improved = validation_loss < best_loss
+            best_loss = min(best_loss, validation_loss)
+            seen = {
+                "epoch": number,
+                "training_loss": training_loss,
+                "validation_loss": validation_loss,
+            }
+            # Both at once: whoever is interrupted here must not save one without the other.
+            done = State(arrays, moments, arrays if improved else state.best), [*history, seen]
+            state, history = done
+            stopped.append(stopping.update(number, validation_loss))
+            if watch is not None:
+                pace = (time.perf_counter() - begun) / (number - first)
+                watch(
+                    Progress(
+                        number,
+                        settings.epochs,
+                        batches * settings.batch / pace,
+                        training_loss,
+                        validation_loss,
+                        pace * (settings.epochs - number),
+                    )
                 )
-            )
-        if stopping.update(number, validation_loss):
-            break
+    except KeyboardInterrupt:
+        checkpoints.offer(*done, now=True)
+        raise
     share = paths.n_diverged / len(paths)
-    trained: Weights = eqx.combine(best, static)
-    return Trained(trained, scaling, settings, history, share)  # pyright: ignore[reportArgumentType]
+    return Trained(eqx.combine(state.best, static), scaling, settings, history, share)
 
 
 def as_it_is(experiment: Experiment) -> Scaling:
@@ -145,10 +183,12 @@ def _make_loss(scaling: Scaling, static: Any, experiment: Experiment):
     return loss
 
 
-def make_step(scaling: Scaling, static: Any, optimiser, experiment: Experiment, batch: int):
+def make_step(
+    scaling: Scaling, static: Any, optimiser, experiment: Experiment, settings: PaperSettings
+):
     """A compiled step on one batch, which all devices share."""
     loss = _make_loss(scaling, static, experiment)
-    n_devices = math.gcd(batch, jax.device_count())
+    n_devices = math.gcd(settings.batch, settings.devices)
     split, whole = PartitionSpec("cores"), PartitionSpec()
 
     @functools.partial(

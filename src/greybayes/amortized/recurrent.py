@@ -81,57 +81,6 @@ def _gru_backward(kept, dh: Array):
 gru_scan.defvjp(_gru_forward, _gru_backward)
 
 
-@jax.custom_vjp
-def mgu_scan(
-    inputs: tuple[Array, Array], recurrent: tuple[Array, Array]
-) -> Float[Array, "steps batch width"]:
-    """The states of a gated unit without a reset gate, from zero: one product less.
-
-    z = sigmoid(i_z + h W_z), n = tanh(i_n + h W_n), h' = n + z (h - n).
-    """
-
-    def step(h, parts):
-        h = _mgu_cell(h, parts, recurrent)[0]
-        return h, h
-
-    return jax.lax.scan(step, jnp.zeros_like(inputs[0][0]), inputs)[1]
-
-
-def _mgu_cell(h: Array, parts: tuple[Array, Array], recurrent: tuple[Array, Array]):
-    z = sigmoid(parts[0] + h @ recurrent[0])
-    n = jnp.tanh(parts[1] + h @ recurrent[1])
-    return n + z * (h - n), z, n
-
-
-def _mgu_forward(inputs: tuple[Array, Array], recurrent: tuple[Array, Array]):
-    def step(h, parts):
-        kept = _mgu_cell(h, parts, recurrent)
-        return kept[0], kept
-
-    _, (h, z, n) = jax.lax.scan(step, jnp.zeros_like(inputs[0][0]), inputs)
-    return h, (h, z, n, recurrent)
-
-
-def _mgu_backward(kept, dh: Array):
-    h, z, n, recurrent = kept
-    before = _before(h)
-    by_n = (1 - z) * (1 - n * n)
-    by_z = (before - n) * z * (1 - z)
-    turned = [w.T for w in recurrent]
-
-    def step(carried, parts):
-        dh, by_n, by_z, z = parts
-        d = carried + dh
-        dn, dz = d * by_n, d * by_z
-        return d * z + dz @ turned[0] + dn @ turned[1], (dz, dn)
-
-    _, (dz, dn) = jax.lax.scan(step, jnp.zeros_like(h[0]), (dh, by_n, by_z, z), reverse=True)
-    return (dz, dn), (_product(before, dz), _product(before, dn))
-
-
-mgu_scan.defvjp(_mgu_forward, _mgu_backward)
-
-
 def _before(h: Array) -> Array:
     return jnp.concatenate([jnp.zeros_like(h[:1]), h[:-1]])
 

@@ -13,7 +13,7 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 # A side of a matrix longer than this is left as it is: its eigenvectors cost more than they gain.
-_LONGEST = 128
+_LONGEST = 512
 
 
 class Side(NamedTuple):
@@ -61,13 +61,15 @@ def scale_by_soap(
         leaves, tree = jax.tree.flatten(updates)
         firsts, seconds = jax.tree.leaves(state.first), jax.tree.leaves(state.second)
         steps, new_firsts, new_seconds, new_bases = [], [], [], []
+        # The very first gradient only sets the basis: it is in no moment, and makes no step.
+        seen = jnp.where(count > 1, 1.0, 0.0)
+        n = jnp.maximum(count - 1, 1)
         for g, first, second, basis in zip(leaves, firsts, seconds, state.bases, strict=True):
-            first = b1 * first + (1 - b1) * g
-            second = b2 * second + (1 - b2) * _turn(basis, g) ** 2
-            unit = _turn(basis, first) / (1 - b1**count)
-            unit = unit / (jnp.sqrt(second / (1 - b2**count)) + eps)
-            # The very first gradient only sets the basis.
-            steps.append(jnp.where(count > 1, _turn_back(basis, unit), 0.0))
+            first = b1 * first + (1 - b1) * seen * g
+            second = b2 * second + (1 - b2) * seen * _turn(basis, g) ** 2
+            unit = _turn(basis, first) / (1 - b1**n)
+            unit = unit / (jnp.sqrt(second / (1 - b2**n)) + eps)
+            steps.append(_turn_back(basis, unit))
             new_firsts.append(first)
             new_seconds.append(second)
             new_bases.append(None if basis is None else _follow(basis, g, b2))

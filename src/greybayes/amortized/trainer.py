@@ -11,17 +11,20 @@ import numpy as np
 from jaxtyping import Array
 
 from greybayes._version import __version__
-from greybayes.amortized import paper, training
+from greybayes.amortized import loop, paper, training
 from greybayes.amortized.estimator import Estimator
+from greybayes.amortized.header import check_checkpoint
 from greybayes.amortized.identity import (
     check_identity,
     describe_model,
     describe_theta,
+    model_of,
     named_arrays,
 )
-from greybayes.amortized.network import OneByOne, Windows, count_weights
+from greybayes.amortized.loop import Resumed, Save, Trained, Watch
+from greybayes.amortized.network import OneByOne, count_weights
 from greybayes.amortized.store import read_file, write_file
-from greybayes.amortized.training import Experiment, Settings, Trained
+from greybayes.amortized.training import Experiment, Settings
 from greybayes.errors import EstimatorError
 from greybayes.inputs import Design, from_dict
 from greybayes.model import Model
@@ -42,7 +45,7 @@ def train(
     network: str | Callable | None = None,
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
-    watch: training.Watch | None = None,
+    watch: Watch | None = None,
 ) -> Estimator:
     """Train an estimator of theta for records of this model, input and length.
 
@@ -67,13 +70,16 @@ def train(
     if isinstance(network, str):
         given["network"] = network
     started = time.perf_counter()
+    save = None if checkpoint is None else _saver(checkpoint, name, experiment, preset)
     if preset == "paper":
         if minutes is not None or steps is not None or module is not None:
             raise EstimatorError(
                 "the preset paper trains its own networks for epochs: it takes no minutes, steps "
                 "or own module, but settings such as epochs and network."
             )
-        trained = paper.run(experiment, _settings(paper.PaperSettings, given, seed=seed), watch)
+        given = {"devices": jax.device_count(), **given}
+        chosen = _settings(paper.PaperSettings, given, seed=seed)
+        trained = paper.run(experiment, chosen, save=save, watch=watch)
     elif preset == "default":
         if minutes is not None and steps is not None:
             raise EstimatorError("give minutes or steps, not both.")
@@ -87,12 +93,12 @@ def train(
             "steps": training.BLOCK if steps is None else steps,
         }
         chosen = _settings(Settings, {**devices, **given}, seed=seed)
-        trained = training.run(
+        trained = loop.run(
             experiment,
             chosen,
             minutes=minutes if steps is None else None,
             module=module,
-            checkpoint=None if checkpoint is None else _checkpoint(checkpoint, name, experiment),
+            save=save,
             watch=watch,
         )
     else:
@@ -101,7 +107,7 @@ def train(
 
 
 def resume(
-    checkpoint: str | Path, model: Model | None = None, watch: training.Watch | None = None
+    checkpoint: str | Path, model: Model | None = None, watch: Watch | None = None
 ) -> Estimator:
     """Take up a training that was interrupted, and go on to the weights it would have given."""
     header, arrays = read_file(checkpoint)
@@ -109,25 +115,27 @@ def resume(
         raise EstimatorError(
             f"{checkpoint} is a finished estimator; there is nothing to go on with."
         )
-    settings = Settings(**header["settings"])
+    check_checkpoint(header, checkpoint)
+    is_paper = header["preset"] == "paper"
+    settings = _settings(paper.PaperSettings if is_paper else Settings, header["settings"])
     if settings.devices > jax.device_count():
         raise EstimatorError(
             f"the training ran on {settings.devices} cores, here are {jax.device_count()}; the "
             "same weights need the same number."
         )
     name = header["model"]["name"]
-    model = model or get_model(name)
+    model = model or model_of(name)
     check_identity(model, header)
     experiment = Experiment(model, from_dict(header["input"]), header["n_steps"])
     started = time.perf_counter()
-    trained = training.run(
+    trained = (paper.run if is_paper else loop.run)(
         experiment,
-        settings,
-        checkpoint=_checkpoint(checkpoint, name, experiment),
-        resumed=(header, [arrays[name] for name in sorted(arrays)]),
+        settings,  # pyright: ignore[reportArgumentType]
+        save=_saver(checkpoint, name, experiment, header["preset"]),
+        resumed=Resumed([arrays[name] for name in sorted(arrays)], header["history"]),
         watch=watch,
     )
-    spent = header.get("seconds", 0.0) + time.perf_counter() - started
+    spent = header["seconds"] + time.perf_counter() - started
     return _estimator(name, experiment, trained, spent)
 
 
@@ -161,25 +169,24 @@ def _common(name: str, experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _checkpoint(path: str | Path, name: str, experiment: Experiment) -> Callable[..., None]:
+def _saver(path: str | Path, name: str, experiment: Experiment, preset: str) -> Save:
     started = time.perf_counter()
     common = {
         **_common(name, experiment),
+        "kind": "checkpoint",
+        "preset": preset,
         "model": describe_model(experiment.model, name),
         "theta": describe_theta(experiment.model.prior),
     }
 
-    def save(state, settings, scaling, history) -> None:
-        del scaling  # Measured again from the same seed.
+    def save(state, settings, history) -> None:
         leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
-        header = {
-            **common,
-            "kind": "checkpoint",
+        changing = {
             "settings": dataclasses.asdict(settings),
             "history": history,
             "seconds": time.perf_counter() - started,
         }
-        write_file(path, header, leaves)
+        write_file(path, {**common, **changing}, leaves)
 
     return save
 
@@ -189,6 +196,7 @@ def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: flo
     architecture = trained.settings.architecture
     if isinstance(network, OneByOne):
         architecture = architecture._replace(network=training.OWN)
+    architecture = architecture.complete
     header = {
         **_common(name, experiment),
         "kind": "estimator",
@@ -198,13 +206,11 @@ def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: flo
         "scaling": trained.scaling.to_dict(),
         "settings": dataclasses.asdict(trained.settings),
         "architecture": architecture._asdict(),
-        "network": {"weights": count_weights(trained.weights)},
+        "n_weights": count_weights(trained.weights),
         "history": trained.history,
         "share_diverged": trained.share_diverged,
         "seconds": round(seconds, 1),
     }
-    if isinstance(network, Windows):
-        header["network"] |= {"window": network.window, "pool": network.pool}
     arrays = named_arrays(trained.weights)
     if experiment.shared is not None:
         arrays["input"] = np.asarray(experiment.shared)

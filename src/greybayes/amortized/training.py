@@ -6,13 +6,10 @@ depend on the seed and the number of the step alone, so a run that was killed go
 checkpoint to the same weights, bit for bit.
 """
 
-import dataclasses
-import functools
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,11 +21,11 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 from greybayes.amortized.channels import Scaling
-from greybayes.amortized.heads import HEADS, Head, normalised_error
-from greybayes.amortized.network import Network, OneByOne, make_network
+from greybayes.amortized.heads import HEADS, Head, Unconstrained, normalised_error
+from greybayes.amortized.network import Network, OneByOne, all_sizes, make_network
 from greybayes.amortized.soap import scale_by_soap
 from greybayes.drawing import draw_joint
-from greybayes.errors import EstimatorError
+from greybayes.errors import EstimatorError, nearest
 from greybayes.inputs import Design
 from greybayes.model import Model
 from greybayes.simulation import Paths, simulate
@@ -36,6 +33,7 @@ from greybayes.simulation import Paths, simulate
 BLOCK = 10
 PILOT = 4096
 MOST_DIVERGED = 0.05
+OPTIMISERS = {"soap": scale_by_soap, "adam": optax.scale_by_adam}
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,8 @@ class Settings:
     """Share of the steps over which the learning rate rises; then it falls as a cosine to 1 %."""
     clip: float = 1.0
     """Largest norm of a gradient."""
+    optimiser: str = "soap"
+    """Or adam, which costs less for each step of a very large module."""
     network: str = "windows"
     sizes: dict[str, int] = field(default_factory=dict)
     head: str = "bounded"
@@ -62,6 +62,10 @@ class Settings:
         for name in ("steps", "batch", "chunk", "devices", "n_validation"):
             if getattr(self, name) < 1:
                 raise EstimatorError(f"{name} is {getattr(self, name)}, expected 1 or more.")
+        if self.optimiser not in OPTIMISERS:
+            raise EstimatorError(
+                f"there is no optimiser {self.optimiser}; {nearest(self.optimiser, OPTIMISERS)}"
+            )
         # Whole blocks, and whole chunks on each device.
         whole = math.ceil(self.steps / BLOCK) * BLOCK
         object.__setattr__(self, "steps", whole)
@@ -122,25 +126,40 @@ class Architecture(NamedTuple):
     sizes: dict[str, int]
     head: str
 
+    @property
+    def complete(self) -> "Architecture":
+        """With every size, also those that nobody gave: a file must not depend on our defaults."""
+        sizes = dict(self.sizes)
+        dense = {"dense": sizes.pop("dense", HEADS[self.head].usual_width)}
+        return (
+            self
+            if self.network == OWN
+            else self._replace(sizes=all_sizes(self.network, sizes) | dense)
+        )
+
 
 def make_weights(
     experiment: Experiment,
     architecture: Architecture,
     seed: int = 0,
     module: Callable | None = None,
+    line: Unconstrained | None = None,
 ) -> Weights:
-    """Network and head at their start. `module` is a user's own network for one record."""
+    """Network and head at their start. `module` is a user's own network for one record.
+
+    `line` is where the prior lies on the unconstrained line, measured where it is not given.
+    """
     model = experiment.model
     key_network, key_head = jr.split(jr.fold_in(jr.key(seed), 0))
     n_outputs, n_inputs = len(model.outputs), len(model.inputs)
-    sizes = {name: size for name, size in architecture.sizes.items() if name != "dense"}
+    sizes = dict(architecture.sizes)
+    dense = sizes.pop("dense", HEADS[architecture.head].usual_width)
     if module is None:
         network = make_network(architecture.network, n_outputs, n_inputs, key_network, sizes)
     else:
         shape = (experiment.n_steps, 2 * n_outputs + n_inputs)
         network = OneByOne(_summary_size(module, shape), module)
-    width = {"width": architecture.sizes["dense"]} if "dense" in architecture.sizes else {}
-    head = HEADS[architecture.head](network.n_summary, model.prior, key_head, **width)
+    head = HEADS[architecture.head](network.n_summary, model.prior, key_head, dense, line)
     return Weights(network, head)
 
 
@@ -178,20 +197,22 @@ def check_diverged(n_diverged: int, n_paths: int) -> None:
 
 
 def optimiser(settings: Settings) -> optax.GradientTransformation:
-    """Clipping, SOAP, warm-up and cosine decay."""
-    warm = max(1, round(settings.warm_up * settings.steps))
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0,
-        settings.learning_rate,
-        warm,
-        max(settings.steps, warm + 1),
-        end_value=0.01 * settings.learning_rate,
-    )
-    return optax.chain(
-        optax.clip_by_global_norm(settings.clip),
-        scale_by_soap(),
-        optax.scale_by_learning_rate(schedule),
-    )
+    """Clipping, and steps of unit scale; the learning rate is `rate`."""
+    return optax.chain(optax.clip_by_global_norm(settings.clip), OPTIMISERS[settings.optimiser]())
+
+
+def rate(
+    settings: Settings, step: Int[Array, "*n"], steps: Int[Array, ""] | int
+) -> Float[Array, "*n"]:
+    """The learning rate: warm-up, then half a cosine down to 1 %.
+
+    `steps` is not a constant of the compiled program, which so need not be compiled again when the
+    number of steps is settled from its speed.
+    """
+    warm = jnp.maximum(1.0, settings.warm_up * steps)
+    along = jnp.clip((step - warm) / jnp.maximum(1.0, steps - warm), 0.0, 1.0)
+    falling = 0.01 + 0.99 * 0.5 * (1 + jnp.cos(jnp.pi * along))
+    return settings.learning_rate * jnp.where(step < warm, step / warm, falling)
 
 
 def first_state(weights: Weights, settings: Settings) -> State:
@@ -201,10 +222,14 @@ def first_state(weights: Weights, settings: Settings) -> State:
     return State(arrays, optimiser(settings).init(arrays), zero, zero)
 
 
+Block = Callable[[State, int], tuple[State, Float[Array, ""]]]
+"""Makes `BLOCK` of so many steps, and tells their mean training risk."""
+
+
 def make_block(
     experiment: Experiment, settings: Settings, scaling: Scaling, weights: Weights
-) -> Callable[[State], tuple[State, Float[Array, ""]]]:
-    """A compiled function that makes `BLOCK` steps and tells their mean training risk."""
+) -> Block:
+    """The compiled block of steps for a model, its input and these settings."""
     static = eqx.filter(weights, eqx.is_inexact_array, inverse=True)
     update = optimiser(settings).update
     key_data = jr.fold_in(jr.key(settings.seed), 2)
@@ -222,8 +247,9 @@ def make_block(
         share = jnp.maximum((~diverged).sum(), 1)
         return losses.sum() / share, jnp.where(diverged, 0.0, errors).sum() / share
 
-    def one_step(carried, batch):
+    def one_step(carried, given):
         arrays, moments = carried
+        learning_rate, batch = given
 
         def add(total, chunk):
             (_, risk), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(arrays, *chunk)
@@ -232,9 +258,10 @@ def make_block(
         total, risks = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, arrays), batch)
         gradient = jax.tree.map(lambda g: jax.lax.pmean(g / chunks, "cores"), total)
         change, moments = update(gradient, moments, arrays)
+        change = jax.tree.map(lambda c: -learning_rate * c, change)
         return (optax.apply_updates(arrays, change), moments), jax.lax.pmean(risks.mean(), "cores")
 
-    def on_device(state: State):
+    def on_device(state: State, steps):
         core = jax.lax.axis_index("cores").astype(jnp.uint32)
         lanes = core * BLOCK * per_device + jnp.arange(BLOCK * per_device, dtype=jnp.uint32)
         key = jr.fold_in(key_data, state.step)
@@ -249,7 +276,10 @@ def make_block(
             lambda a: a.reshape(BLOCK, chunks, settings.chunk, *a.shape[1:]),
             (drawn.theta, y, drawn.u, diverged),
         )
-        (arrays, moments), risks = jax.lax.scan(one_step, (state.weights, state.optimiser), batches)
+        rates = rate(settings, state.step + jnp.arange(BLOCK), steps)
+        (arrays, moments), risks = jax.lax.scan(
+            one_step, (state.weights, state.optimiser), (rates, batches)
+        )
         lost = state.n_diverged + jax.lax.psum(diverged.sum(), "cores")
         return State(arrays, moments, state.step + BLOCK, lost), risks.mean()
 
@@ -257,163 +287,4 @@ def make_block(
     mesh = Mesh(np.array(jax.devices()[: settings.devices]), ("cores",))
     return jax.jit(
         jax.shard_map(on_device, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False)
-    )
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What the loop tells whoever watches."""
-
-    step: int
-    steps: int
-    paths_per_second: float
-    training_risk: float
-    validation_risk: float
-    seconds_left: float
-
-
-Watch = Callable[[Progress], None]
-
-
-class Trained(NamedTuple):
-    """What comes out of training."""
-
-    weights: Weights
-    scaling: Scaling
-    settings: Settings
-    history: list[dict[str, float]]
-    share_diverged: float
-
-
-def risk_on(
-    weights: Weights, scaling: Scaling, paths: Paths, chunk: int = 64
-) -> Float[np.ndarray, " count"]:
-    """The normalised squared error of each path."""
-    estimate = np.concatenate(
-        [
-            np.asarray(
-                _thetas(
-                    weights, scaling, jnp.asarray(paths.y[i : i + chunk]), paths.u[i : i + chunk]
-                )
-            )
-            for i in range(0, len(paths), chunk)
-        ]
-    )
-    return np.asarray(normalised_error(paths.model.prior, estimate, paths.theta))
-
-
-@functools.partial(eqx.filter_jit)
-def _thetas(weights: Weights, scaling: Scaling, y, u):
-    return weights.theta(scaling.channels(jnp, y, u))
-
-
-def settle_steps(
-    block: Callable[[State], Any], state: State, minutes: float, started: float
-) -> int:
-    """How many steps fit in the time, from the measured speed. The trial steps are thrown away."""
-    jax.block_until_ready(block(state))
-    trials, start = 0, time.perf_counter()
-    while trials < 3 or time.perf_counter() - start < 0.02 * 60 * minutes:
-        jax.block_until_ready(block(state))
-        trials += 1
-    per_step = (time.perf_counter() - start) / trials / BLOCK
-    left = 60 * minutes - (time.perf_counter() - started)
-    return max(BLOCK, int(left / per_step / BLOCK) * BLOCK)
-
-
-def run(
-    experiment: Experiment,
-    settings: Settings,
-    *,
-    minutes: float | None = None,
-    module: Callable | None = None,
-    checkpoint: "Callable[[State, Settings, Scaling, list], None] | None" = None,
-    resumed: tuple[dict, list[np.ndarray]] | None = None,
-    watch: Watch | None = None,
-    every_seconds: float = 20.0,
-) -> Trained:
-    """Train to the end. `checkpoint` is called at the start, and every so many seconds."""
-    started = time.perf_counter()
-    validation, scaling = pilot(experiment, settings.seed)
-    validation = _finite(validation, settings.n_validation)
-    weights = make_weights(experiment, settings.architecture, settings.seed, module)
-    state = first_state(weights, settings)
-    history: list[dict[str, float]] = []
-    if resumed is not None:
-        noted, leaves = resumed
-        history = noted["history"]
-        if len(leaves) != len(jax.tree.leaves(state)):
-            raise EstimatorError("the checkpoint is not that of a training of this network.")
-        state = jax.tree.unflatten(jax.tree.structure(state), [jnp.asarray(a) for a in leaves])
-    elif minutes is not None:
-        block = make_block(experiment, settings, scaling, weights)
-        steps = settle_steps(block, state, minutes, started)
-        settings = dataclasses.replace(settings, steps=steps)
-        state = first_state(weights, settings)
-    block = make_block(experiment, settings, scaling, weights)
-
-    def combined(state: State) -> Weights:
-        return eqx.combine(state.weights, weights)
-
-    def save() -> None:
-        if checkpoint is not None:
-            checkpoint(state, settings, scaling, history)
-
-    save()
-    saved, begun, first = time.perf_counter(), time.perf_counter(), int(state.step)
-    # About fifty looks at the validation set, wherever the run was interrupted.
-    look = max(1, settings.steps // BLOCK // 50) * BLOCK
-    recent: list[float] = []
-    validation_risk = history[-1]["validation_risk"] if history else math.nan
-    try:
-        while int(state.step) < settings.steps:
-            state, risk = block(state)
-            step = int(state.step)
-            recent.append(float(risk))
-            if not math.isfinite(recent[-1]):
-                raise EstimatorError(
-                    f"training lost its way at step {step}: the risk is not finite; lower "
-                    "learning_rate, or narrow the prior."
-                )
-            if step % look == 0 or step == settings.steps:
-                validation_risk = float(risk_on(combined(state), scaling, validation).mean())
-                history.append(
-                    {
-                        "step": step,
-                        "training_risk": float(np.mean(recent)),
-                        "validation_risk": validation_risk,
-                    }
-                )
-                recent = recent[-1:]
-            if watch is not None:
-                spent = time.perf_counter() - begun
-                pace = spent / (step - first)
-                watch(
-                    Progress(
-                        step,
-                        settings.steps,
-                        settings.batch / pace,
-                        float(np.mean(recent)),
-                        validation_risk,
-                        pace * (settings.steps - step),
-                    )
-                )
-            if time.perf_counter() - saved > every_seconds:
-                check_diverged(int(state.n_diverged), step * settings.batch)
-                save()
-                saved = time.perf_counter()
-    except KeyboardInterrupt:
-        save()
-        raise
-    share = int(state.n_diverged) / (settings.steps * settings.batch)
-    check_diverged(int(state.n_diverged), settings.steps * settings.batch)
-    return Trained(combined(state), scaling, settings, history, share)
-
-
-def _finite(paths: Paths, count: int) -> Paths:
-    chosen = np.flatnonzero(~paths.diverged)[:count]
-    return dataclasses.replace(
-        paths,
-        **{name: getattr(paths, name)[chosen] for name in ("theta", "y", "u", "diverged")},
-        x=None,
     )

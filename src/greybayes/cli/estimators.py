@@ -56,9 +56,9 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train an estimator for a model, an input and a length."""
-    if (model is None) == (resume is None):
+    if model is None and resume is None:
         raise EstimatorError("give a model to train for, or --resume FILE to go on with one.")
-    target = output or _default_output(model, resume)
+    target = output or (Path(str(resume).removesuffix(".partial")) if resume else _named(model))
     check_output(target, lambda path: path)
     partial = checkpoint_of(target)
     start_jax()
@@ -69,7 +69,8 @@ def train(
             partial = _found(resume)
             target = output or Path(str(partial).removesuffix(".partial"))
             with _watched("Training") as watch:
-                estimator = trainer.resume(partial, watch=watch)
+                plant = load_model(model) if model is not None else None
+                estimator = trainer.resume(partial, plant, watch=watch)
         else:
             assert model is not None
             from greybayes.cli.data import input_signal
@@ -93,7 +94,9 @@ def train(
                 )
     except KeyboardInterrupt:
         if partial.exists():
-            typer.echo(f"Stopped. Go on with: greybayes train --resume {partial}", err=True)
+            # A user's own model is named again: no program is run because a file names it.
+            own = f"{model} " if model is not None and ".py" in model else ""
+            typer.echo(f"Stopped. Go on with: greybayes train {own}--resume {partial}", err=True)
         raise
     estimator.save(target)
     partial.unlink(missing_ok=True)
@@ -156,10 +159,8 @@ def checkpoint_of(output: Path) -> Path:
     return output.with_name(output.name + ".partial")
 
 
-def _default_output(model: str | None, resume: Path | None) -> Path:
-    if model is None:
-        return Path(str(resume).removesuffix(".partial"))
-    return Path(f"{model.rpartition(':')[2]}.estimator")
+def _named(model: str | None) -> Path:
+    return Path(f"{(model or '').rpartition(':')[2]}.estimator")
 
 
 def _found(resume: Path) -> Path:
@@ -170,6 +171,9 @@ def _found(resume: Path) -> Path:
         f"there is no checkpoint {resume}; a training that got as far as its first step leaves "
         "one beside its output, with .partial at the end."
     )
+
+
+_SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense")
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
@@ -184,9 +188,7 @@ def _settings(texts: list[str]) -> dict[str, Any]:
             found = ""
         if not found:
             raise GreybayesError(f"--set got {text!r}, expected NAME=VALUE with a number.")
-        (sizes if name in ("width", "depth", "window", "pool", "dense") else settings)[name] = (
-            number
-        )
+        (sizes if name in _SIZES else settings)[name] = number
     return {**settings, **({"sizes": sizes} if sizes else {})}
 
 
@@ -221,7 +223,7 @@ def _facts(estimator: "Estimator") -> dict[str, Any]:
         "dt": header["dt"],
         "input": header["input"]["design"] if header["inputs"] else "none",
         "network": header["architecture"]["network"],
-        "weights": header["network"]["weights"],
+        "weights": header["n_weights"],
         "steps": header["settings"].get("steps") or last.get("epoch"),
         "seed": header["settings"]["seed"],
         "seconds": header["seconds"],

@@ -1,0 +1,69 @@
+"""What was tried for the default network: each change alone, beside the default.
+
+    python benchmarks/networks.py growth1 growth2
+
+Every variant sees the same number of fresh paths; its risk and its seconds say what it is worth.
+"""
+
+import argparse
+import time
+
+import greybayes as gb
+
+gb.configure()
+
+from machine import write_result  # noqa: E402
+
+VARIANTS = {
+    "default": {},
+    "early 2": {"sizes": {"early": 2}},
+    "levels 3": {"sizes": {"levels": 3}},
+    "depth 2": {"sizes": {"depth": 2}},
+    "width 48": {"sizes": {"width": 48}},
+    "width 96": {"sizes": {"width": 96}},
+    "window 8": {"sizes": {"window": 8}},
+    "pool 8": {"sizes": {"pool": 8}},
+    "dense 64": {"sizes": {"dense": 64}},
+    "batch 32": {"batch": 32},
+    "batch 128": {"batch": 128},
+    "adam, rate 3e-3": {"optimiser": "adam"},
+    "adam, rate 1e-3": {"optimiser": "adam", "learning_rate": 1e-3},
+    "gru 2 x 40": {"network": "gru"},
+}
+
+
+def measure(model: str, variant: str, paths: int, seed: int) -> dict[str, float]:
+    """Train one variant; its risk, and what it cost."""
+    settings = VARIANTS[variant]
+    estimator = gb.train(
+        model, steps=paths // settings.get("batch", 64), seed=seed, settings=settings
+    )
+    risk = gb.bayes_risk(estimator)
+    figures = {
+        "risk": round(risk.mean, 5),
+        "standard_error": round(risk.standard_error, 5),
+        "seconds": estimator.header["seconds"],
+        "weights": estimator.header["n_weights"],
+    }
+    print(model, variant, figures, flush=True)
+    return figures
+
+
+def main() -> None:
+    """Measure every variant, write results/networks-MODEL.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", default=["growth1", "growth2"])
+    parser.add_argument("--paths", type=int, default=96_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    for model in arguments.models:
+        started = time.perf_counter()
+        variants = {
+            name: measure(model, name, arguments.paths, arguments.seed) for name in VARIANTS
+        }
+        figures = {"model": model, "paths": arguments.paths, "variants": variants}
+        write_result(f"networks-{model}", arguments.seed, started, figures)
+
+
+if __name__ == "__main__":
+    main()
