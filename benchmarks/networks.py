@@ -17,7 +17,7 @@ from machine import write_result  # noqa: E402
 VARIANTS = {
     "default": {},
     "early 2": {"sizes": {"early": 2}},
-    "levels 3": {"sizes": {"levels": 3}},
+    "levels 1": {"sizes": {"levels": 1}},
     "depth 2": {"sizes": {"depth": 2}},
     "width 48": {"sizes": {"width": 48}},
     "width 96": {"sizes": {"width": 96}},
@@ -53,7 +53,7 @@ def main() -> None:
     """Measure every variant, write results/networks-MODEL.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=["growth1", "growth2"])
-    parser.add_argument("--paths", type=int, default=96_000)
+    parser.add_argument("--paths", type=int, default=64_000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     for model in arguments.models:

@@ -248,7 +248,7 @@ def _windows(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int)
 
 NETWORKS: dict[str, Kind] = {
     "windows": Kind(
-        _windows, {"width": 64, "depth": 3, "window": 4, "pool": 4, "levels": 1, "early": 1}
+        _windows, {"width": 64, "depth": 3, "window": 4, "pool": 4, "levels": 3, "early": 1}
     ),
     "gru": _stack(Gru),
     "lstm": _stack(Lstm),
