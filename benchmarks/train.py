@@ -23,7 +23,7 @@ from greybayes.amortized import paper  # noqa: E402
 from greybayes.amortized.training import Experiment, make_weights  # noqa: E402
 from greybayes.simulation import resolve_inputs  # noqa: E402
 
-MINUTES = {"growth2": 5.0, "growth1": 5.0}
+MINUTES = {"growth2": 4.0, "growth1": 4.0}
 
 
 def risk_after(name: str, seed: int) -> None:

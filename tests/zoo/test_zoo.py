@@ -25,6 +25,7 @@ from greybayes.zoo.__main__ import entries
 from greybayes.zoo.cascaded_tanks import CascadedTanks
 from greybayes.zoo.fir import Fir
 from greybayes.zoo.lotka_volterra import LotkaVolterra
+from greybayes.zoo.sir import Sir
 
 N_PATHS, N_ORACLE, N_POINTS = 2_000, 20_000, 64
 TIMES = np.array([0, 1, 7, 24])
@@ -223,7 +224,6 @@ CASES = {
         sir_transition,
         # The inverse of the distribution function turns normal noise into binomial counts.
         lambda x, u, p, v: [st.binom(500, np.clip(x[1], 0, 1)).ppf(ndtr(v[0]))],
-        {"tests": 500.0},
     ),
     "stochastic-volatility": Case(
         {"mu": -0.5, "phi": 0.9, "sigma": 0.3},
@@ -437,6 +437,11 @@ def test_sir_counts_are_whole_and_at_most_the_tests():
     counts = paths.y[:, TIMES, 0]
     assert_mean(counts - 500 * shares, 0.0)
     assert_mean((counts - 500 * shares) ** 2 - 500 * shares * (1 - shares), 0.0)
+
+
+def test_the_number_of_tests_is_a_field():
+    y = gb.simulate(Sir(tests=20), count=200, key=1).y
+    assert 10 < y.max() <= 20
 
 
 @pytest.mark.parametrize(("s", "i", "beta", "sigma"), [(0.9, 0.05, 0.6, 0.3), (0.5, 0.3, 0.9, 0.1)])

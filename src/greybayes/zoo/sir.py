@@ -10,11 +10,26 @@ Of `tests` people tested at every sample, y are positive.
 
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import numpyro.distributions as dist
 
 from greybayes.model import Model
 from greybayes.noise import Known, Sampler
-from greybayes.prior import Fixed, Parameter
+from greybayes.prior import Parameter
+
+
+class Tested(dist.BinomialProbs):
+    """How many of the tested are positive, drawn by counting them.
+
+    NumPyro's own sampler is a loop that ends by chance; compiled for many paths at once, it was
+    seen not to end at all.
+    """
+
+    def sample(self, key, sample_shape=()):
+        assert key is not None
+        probs, count = jnp.asarray(self.probs), int(np.asarray(self.total_count))
+        drawn = jr.uniform(key, (*sample_shape, *self.batch_shape, count))
+        return (drawn < probs[..., None]).sum(-1)
 
 
 class Sir(Model):
@@ -24,9 +39,10 @@ class Sir(Model):
     gamma = Parameter(dist.Uniform(0.05, 0.3), unit="1/day", doc="recovery")
     sigma = Parameter(dist.HalfNormal(0.3), doc="standard deviation of the log-contagion")
     infected0 = Parameter(dist.LogUniform(1e-3, 2e-2), doc="share infected at the start")
-    tests = Fixed(500, doc="people tested at every sample")
     states, inputs, outputs = ("susceptible", "infected"), (), ("positive",)
     n_steps = 100
+    tests: int = 500
+    """People tested at every sample."""
 
     def initial(self, u, p):
         return Known(jnp.stack([1 - p.infected0, p.infected0]))
@@ -42,4 +58,4 @@ class Sir(Model):
         return Sampler(draw)
 
     def observation(self, x, u, p, t):
-        return dist.Binomial(p.tests.astype(int), jnp.clip(x[1], 0.0, 1.0))
+        return Tested(jnp.clip(x[1], 0.0, 1.0), total_count=self.tests)
