@@ -95,6 +95,8 @@ def main() -> None:
             "one record, ours": lambda: growth2.estimate(records[0]),
         },
         arguments.rounds,
+        burst=10,
+        pause=0.5,
     )
     processes = seconds_of_processes(max(3, arguments.rounds // 3))
     figures = {

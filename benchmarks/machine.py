@@ -49,14 +49,22 @@ def write_result(name: str, seed: int, started: float, figures: dict[str, Any]) 
     return path
 
 
-def interleaved(jobs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """The best seconds of each job, taken in turns so that noise of the machine meets them all."""
+def interleaved(
+    jobs: dict[str, Callable[[], Any]], rounds: int, *, burst: int = 1, pause: float = 0.0
+) -> dict[str, float]:
+    """The best seconds of each job, taken in turns so that noise of the machine meets them all.
+
+    Threads of one library spin for a while after a job, and slow the next one's: for jobs of
+    milliseconds take a `pause` before each turn, and several runs in it.
+    """
     for job in jobs.values():
         job()
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):
         for name, job in jobs.items():
-            start = time.perf_counter()
-            job()
-            seconds[name].append(time.perf_counter() - start)
+            time.sleep(pause)
+            for _ in range(burst):
+                start = time.perf_counter()
+                job()
+                seconds[name].append(time.perf_counter() - start)
     return {name: float(np.min(times)) for name, times in seconds.items()}

@@ -1,6 +1,6 @@
 """What was tried for the default network: each change alone, beside the default.
 
-    python benchmarks/networks.py growth1 growth2
+    python benchmarks/networks.py growth1
 
 Every variant sees the same number of fresh paths; its risk and its seconds say what it is worth.
 """
@@ -47,7 +47,7 @@ def measure(model: str, variant: str, paths: int, seed: int) -> dict[str, float]
 def main() -> None:
     """Measure every variant, write results/networks-MODEL.json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=["growth1", "growth2"])
+    parser.add_argument("models", nargs="*", default=["growth1"])
     parser.add_argument("--paths", type=int, default=64_000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
