@@ -28,9 +28,14 @@ def describe_machine() -> dict[str, Any]:
 
 
 def describe_commit() -> str:
-    """The commit measured, marked where the tree differs from it."""
-    run = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(run, capture_output=True, text=True, check=False).stdout.strip()
+    """The commit measured, marked where the tree differs from it in more than results."""
+
+    def git(*arguments: str) -> str:
+        run = ["git", *arguments]
+        return subprocess.run(run, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "-uno", "--", ":/", f":(exclude){RESULTS}")
+    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
 
 
 def write_result(name: str, seed: int, started: float, figures: dict[str, Any]) -> Path:
