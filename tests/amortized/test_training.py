@@ -168,12 +168,9 @@ def test_another_seed_gives_other_first_weights_and_other_records():
 # Simulations that diverge.
 
 
-class Breaking(gb.Model):
-    """y = a in noise, until the sixth sample; then infinite where a is above a limit."""
+class Constant(gb.Model):
+    """A state that stays where it is: all that is seen is made by the observation."""
 
-    limit: float = 0.97
-    a = gb.Parameter(dist.Uniform(0.0, 1.0))
-    states, inputs, outputs = ("x",), ("u",), ("y",)
     design = Cosine()
 
     def initial(self, u, p):
@@ -181,6 +178,13 @@ class Breaking(gb.Model):
 
     def transition(self, x, u, p, t):
         return gb.Known(x)
+
+
+class Breaking(Constant):
+    """y = a in noise, until the sixth sample; then infinite where a is above a limit."""
+
+    limit: float = 0.97
+    a = gb.Parameter(dist.Uniform(0.0, 1.0))
 
     def observation(self, x, u, p, t):
         return dist.Normal(jnp.where((p.a > self.limit) & (t.k > 5), jnp.inf, p.a), 0.1)
@@ -216,19 +220,12 @@ def test_5_percent_themselves_are_allowed(lost, refused):
 # Parameters of very different scale.
 
 
-class Scales(gb.Model):
+class Scales(Constant):
     """Two constants, each seen in noise of a third of its range: one problem on two scales."""
 
     small = gb.Parameter(dist.Uniform(0.0, 1e-3))
     large = gb.Parameter(dist.Uniform(0.0, 1e4))
-    states, inputs, outputs = ("x",), ("u",), ("y1", "y2")
-    design = Cosine()
-
-    def initial(self, u, p):
-        return gb.Known(0.0)
-
-    def transition(self, x, u, p, t):
-        return gb.Known(x)
+    outputs = ("y1", "y2")
 
     def observation(self, x, u, p, t):
         scale = jnp.array([1e-3, 1e4])

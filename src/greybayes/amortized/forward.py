@@ -23,7 +23,7 @@ def can_run(header: Mapping[str, Any]) -> bool:
     return (
         architecture["network"] == "windows"
         and architecture["head"] == "bounded"
-        and all(entry["support"] is not None for entry in header["theta"])
+        and all(entry.get("support") in _INTO for entry in header["theta"])
     )
 
 

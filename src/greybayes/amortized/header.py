@@ -35,7 +35,6 @@ _ENTRY: dict[str, type | tuple[type, ...]] = {"name": str, "prior": str, "bounds
 # Far more than any network of ours; a size decides how much memory is taken.
 _LARGEST_SIZE = 4096
 
-
 _CHECKPOINT: dict[str, type | tuple[type, ...]] = {
     name: _FIELDS[name] for name in ("model", "theta", "n_steps", "input", "settings", "history")
 } | {"preset": str, "seconds": _NUMBER}
@@ -59,14 +58,14 @@ def _refusal(path: object, field: str, what: str = "an estimator file") -> Estim
 
 def check_header(header: Mapping[str, Any], path: object) -> None:
     """Raise where a field is missing or of another type, or a size is out of all reason."""
-    found = [*_wrong(header, _FIELDS)]
+    found = _wrong(header, _FIELDS)
     if not found:
         for part, fields in _PARTS.items():
             found += [f"{part}.{name}" for name in _wrong(header[part], fields)]
         for entry in header["theta"]:
             found += [f"theta.{name}" for name in _wrong(entry, _ENTRY)]
-        found += [name for name in ("outputs", "inputs") if not _all(header[name], str)]
-        found += [entry for entry in ("history",) if not _all(header[entry], dict)]
+        lists = {"outputs": str, "inputs": str, "history": dict}
+        found += [name for name, kind in lists.items() if not _all(header[name], kind)]
     if not found:
         sizes = header["architecture"]["sizes"]
         found += [

@@ -41,23 +41,32 @@ class OneByOne(Network):
 
 
 @jax.custom_vjp
-def dense_relu(x: Array, weight: Array, bias: Array) -> Array:
-    """max(x W + b, 0), whose derivative keeps the output only: less memory traffic."""
-    return jnp.maximum(x @ weight + bias, 0.0)
+def dense_relu(x: Array, weight: Array, shift: Array) -> Array:
+    """max(x W + shift, 0), whose derivative keeps the output only: less memory traffic.
+
+    `shift` is the same along the first axis of x: a bias for all rows, or one for each record.
+    """
+    return jnp.maximum(_product(x, weight) + shift, 0.0)
 
 
-def _dense_forward(x, weight, bias):
-    out = dense_relu(x, weight, bias)
+def _dense_forward(x, weight, shift):
+    out = dense_relu(x, weight, shift)
     return out, (x, weight, out)
 
 
 def _dense_backward(kept, gradient):
     x, weight, out = kept
     gradient = jnp.where(out > 0, gradient, 0.0)
-    return gradient @ weight.T, x.T @ gradient, gradient.sum(0)
+    by_weight = x.reshape(-1, x.shape[-1]).T @ gradient.reshape(-1, gradient.shape[-1])
+    return _product(gradient, weight.T), by_weight, gradient.sum(0)
 
 
 dense_relu.defvjp(_dense_forward, _dense_backward)
+
+
+def _product(x: Array, weight: Array) -> Array:
+    """x W as one large product, which is faster than one for each position."""
+    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
 
 
 class Dense(eqx.Module):
@@ -76,32 +85,6 @@ class Dense(eqx.Module):
     def relu(self, x: Float[Array, "rows i"]) -> Float[Array, "rows o"]:
         """max(x W + b, 0)."""
         return dense_relu(x, self.weight, self.bias)
-
-
-@jax.custom_vjp
-def shifted_relu(x: Array, weight: Array, shift: Array) -> Array:
-    """max(x W + shift, 0) for x of (position, batch, i) and a shift for each record."""
-    return jnp.maximum(_product(x, weight) + shift, 0.0)
-
-
-def _shifted_forward(x, weight, shift):
-    out = shifted_relu(x, weight, shift)
-    return out, (x, weight, out)
-
-
-def _shifted_backward(kept, gradient):
-    x, weight, out = kept
-    gradient = jnp.where(out > 0, gradient, 0.0)
-    by_weight = x.reshape(-1, x.shape[-1]).T @ gradient.reshape(-1, gradient.shape[-1])
-    return _product(gradient, weight.T), by_weight, gradient.sum(0)
-
-
-shifted_relu.defvjp(_shifted_forward, _shifted_backward)
-
-
-def _product(x: Array, weight: Array) -> Array:
-    """x W as one large product, which is faster than one for each position."""
-    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
 
 
 class InContext(eqx.Module):
@@ -124,7 +107,7 @@ class InContext(eqx.Module):
     def __call__(
         self, x: Float[Array, "position batch i"], mean: Float[Array, "batch c"]
     ) -> Float[Array, "position batch o"]:
-        return shifted_relu(x, self.weight, mean @ self.context + self.bias)
+        return dense_relu(x, self.weight, mean @ self.context + self.bias)
 
 
 class Windows(Network):

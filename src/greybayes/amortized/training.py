@@ -129,13 +129,11 @@ class Architecture(NamedTuple):
     @property
     def complete(self) -> "Architecture":
         """With every size, also those that nobody gave: a file must not depend on our defaults."""
+        if self.network == OWN:
+            return self
         sizes = dict(self.sizes)
-        dense = {"dense": sizes.pop("dense", HEADS[self.head].usual_width)}
-        return (
-            self
-            if self.network == OWN
-            else self._replace(sizes=all_sizes(self.network, sizes) | dense)
-        )
+        dense = sizes.pop("dense", HEADS[self.head].usual_width)
+        return self._replace(sizes=all_sizes(self.network, sizes) | {"dense": dense})
 
 
 def make_weights(
