@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test accuracy check format lock bench-simulate bench-train bench-estimate clean
+.PHONY: demo test accuracy check format lock bench-simulate bench-train bench-estimate bench-classical clean
 
 demo: .venv/ready ## simulate a record, plot it, and say what comes next
 	$(BIN)/python examples/demo.py
@@ -32,6 +32,15 @@ bench-train bench-estimate: bench-%: .venv/ready ## the same for training and fo
 	$(BIN)/python benchmarks/$*.py
 	$(BIN)/python benchmarks/render.py
 
+bench-classical: .venv/ready .venv-peer/ready ## the classical methods, beside the particles package
+	$(BIN)/python benchmarks/classical.py
+	$(BIN)/python benchmarks/render.py
+
+.venv-peer/ready: # particles wants an older NumPy than we do
+	$(PYTHON) -m venv .venv-peer
+	.venv-peer/bin/python -m pip install --quiet particles
+	touch $@
+
 .venv/ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --require-virtualenv -r requirements.lock
@@ -46,4 +55,4 @@ lock: ## pin what a fresh environment of the newest versions gets, after testing
 	rm -rf .venv-lock
 
 clean:
-	rm -rf .venv .venv-lock build dist
+	rm -rf .venv .venv-lock .venv-peer build dist

@@ -26,7 +26,7 @@ ORDER = [
         "noise",
         "prior",
     }
-    | {"record", "record_files", "structure"},
+    | {"record", "record_files", "regression", "structure"},
     {"zoo"},
     {"drawing"},
     {"simulation"},

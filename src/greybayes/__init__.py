@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from greybayes.amortized.risk import bayes_risk as bayes_risk
     from greybayes.amortized.trainer import resume as resume
     from greybayes.amortized.trainer import train as train
+    from greybayes.classical.cme_mh import cme_mh as cme_mh
+    from greybayes.classical.cpf_saem import cpf_saem as cpf_saem
+    from greybayes.classical.least_squares import least_squares as least_squares
+    from greybayes.classical.map_estimate import map_estimate as map_estimate
+    from greybayes.classical.psem import psem as psem
     from greybayes.continuous import euler as euler
     from greybayes.continuous import euler_maruyama as euler_maruyama
     from greybayes.continuous import rk4 as rk4
@@ -29,6 +34,12 @@ if TYPE_CHECKING:
     from greybayes.likelihood.kalman import kalman_filter as kalman_filter
     from greybayes.likelihood.kalman import kalman_log_lik as kalman_log_lik
     from greybayes.likelihood.kalman import kalman_smoother as kalman_smoother
+    from greybayes.likelihood.monte_carlo import choose_particles as choose_particles
+    from greybayes.likelihood.monte_carlo import particle_filter as particle_filter
+    from greybayes.likelihood.monte_carlo import particle_log_lik as particle_log_lik
+    from greybayes.likelihood.output_error import output_error_log_lik as output_error_log_lik
+    from greybayes.likelihood.particle import Filter as Filter
+    from greybayes.likelihood.smoother import smooth as smooth
     from greybayes.model import Model as Model
     from greybayes.model import Time as Time
     from greybayes.noise import Channels as Channels
@@ -74,6 +85,18 @@ _HOMES = {
     "kalman_filter": "likelihood.kalman",
     "kalman_smoother": "likelihood.kalman",
     "kalman_log_lik": "likelihood.kalman",
+    "output_error_log_lik": "likelihood.output_error",
+    "particle_filter": "likelihood.monte_carlo",
+    "particle_log_lik": "likelihood.monte_carlo",
+    "choose_particles": "likelihood.monte_carlo",
+    "Filter": "likelihood.particle",
+    "smooth": "likelihood.smoother",
+    # The classical methods.
+    "cme_mh": "classical.cme_mh",
+    "psem": "classical.psem",
+    "cpf_saem": "classical.cpf_saem",
+    "least_squares": "classical.least_squares",
+    "map_estimate": "classical.map_estimate",
     # The DeepBayes estimators.
     "train": "amortized.trainer",
     "resume": "amortized.trainer",

@@ -38,6 +38,8 @@ class Status(enum.Enum):
 
     ok = "ok"
     diverged = "diverged"
+    collapsed = "collapsed"
+    unconverged = "unconverged"
 
     @property
     def sentence(self) -> str:
@@ -50,6 +52,13 @@ _SENTENCES = {
     Status.diverged: (
         "a path left the range of numbers (overflow or NaN); narrow the prior, shorten dt, or "
         "take more substeps."
+    ),
+    Status.collapsed: (
+        "the particles lost the record: at some sample hardly one of them could have made it, so "
+        "the log-likelihood is not to be trusted; raise n_particles or use the guided proposal."
+    ),
+    Status.unconverged: (
+        "the iterations ended before they agreed; allow more of them, or start elsewhere."
     ),
 }
 

@@ -114,6 +114,37 @@ class Model:
         """What the three methods receive as `p`, computed once for each theta."""
         return p
 
+    def statistics(
+        self,
+        x: Float[Array, " state"],
+        after: Float[Array, " state"],
+        y: Float[Array, " output"],
+        u: Float[Array, " input"],
+        p: Any,
+        t: Time,
+    ) -> Any:
+        """Optional: what one step adds to the sufficient statistics of the complete data.
+
+        Arrays in any nest of tuples and dictionaries, for x_k, `after` = x_{k+1}, y_k and u_k. The
+        library adds them up over the steps and averages over trajectories of the states. What is
+        not there is NaN and must add nothing: `after` of the last sample, and a missing y. Of `p`
+        only what is fixed may be used. None (the default) says that there is no closed form for
+        what is free: gradients are then used. See `regression` for normal noise, and
+        `zoo/growth.py` for an example.
+        """
+        return None
+
+    def maximise(self, sums: Any, p: Any) -> Mapping[str, Any]:
+        """Optional: the free parameters that are most likely, given the complete data.
+
+        By name, from the sums of `statistics`, within the support of the prior; `p` has the values
+        of those that are fixed, which may be returned too and are left out.
+        """
+        raise ModelError(
+            f"{type(self).__name__} has statistics but no method maximise(sums, p); write one that "
+            "returns the free parameters by name."
+        )
+
     def declare(self) -> Mapping[str, Parameter | Fixed]:
         """The parameters. Override it only where they depend on constructor fields."""
         declared: dict[str, Parameter | Fixed] = {}

@@ -27,6 +27,7 @@ class Kind(enum.Enum):
 
     known = "no noise"
     density = "a density"
+    singular = "noise on some channels only"
     sampler = "no density"
 
 
@@ -203,4 +204,6 @@ def _kind(d: dist.Distribution) -> Kind:
     parts = base.parts if isinstance(base, Channels) else (base,)
     if all(isinstance(part, dist.Delta) for part in parts):
         return Kind.known
+    if any(isinstance(part, dist.Delta) for part in parts):
+        return Kind.singular
     return Kind.sampler if isinstance(base, Sampler) else Kind.density

@@ -8,7 +8,7 @@ import statsmodels.api as sm
 from scipy.stats import multivariate_normal
 
 import greybayes as gb
-from greybayes.errors import ModelError
+from greybayes.errors import ModelError, RecordError
 from greybayes.likelihood.kalman import (
     is_linear_gaussian,
     kalman_filter,
@@ -188,5 +188,5 @@ def test_what_is_linear_gaussian_is_found(model):
 
 
 def test_a_record_of_another_shape_is_a_sentence():
-    with pytest.raises(ModelError, match=r"has 1 outputs and 0 inputs; TwoStates has 2 and 1"):
-        kalman_filter(TwoStates(), [0.5], gb.Record(np.zeros((3, 1))))
+    with pytest.raises(RecordError, match=r"has 1 outputs and 1 inputs; TwoStates has 2 and 1"):
+        kalman_filter(TwoStates(), [0.5], gb.Record(np.zeros((3, 1)), np.zeros(3)))

@@ -1,6 +1,5 @@
 """Commands about estimators: `train`, `estimate`, `info`."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +17,12 @@ from greybayes.cli.base import (
     print_table,
     start_jax,
 )
+from greybayes.cli.results import fit_of, print_estimates
 from greybayes.errors import EstimatorError, GreybayesError
 
 if TYPE_CHECKING:
     from greybayes.amortized.estimator import Estimator
+    from greybayes.estimate import Estimate
     from greybayes.record import Record
 
 _ESTIMATOR = "A pretrained estimator (growth2), or a file that train wrote."
@@ -128,19 +129,9 @@ def estimate(
     ]
     # Plain NumPy: importing JAX alone would take longer than all of this.
     estimates = trained.estimate(records, engine="numpy")
-    results = [
-        {"record": record.name, **estimate.to_dict(), **_fit(trained, record, estimate)}
-        for record, estimate in zip(records, estimates, strict=True)
-    ]
-    if as_json:
-        name = trained.header["model"]["name"]
-        return print_json({"model": name, "method": "deepbayes", "records": results})
-    from rich.console import Console
-
-    for record, result in zip(records, estimates, strict=True):
-        table = result.table(_truth(trained, record))
-        table.title = record.name or None
-        Console().print(table)
+    name = trained.header["model"]["name"]
+    fits = [_fit(trained, *pair) for pair in zip(records, estimates, strict=True)]
+    print_estimates(name, "deepbayes", records, estimates, fits, as_json)
 
 
 @app.command(epilog="Example: greybayes info growth2")
@@ -241,25 +232,10 @@ def _sentence(facts: dict[str, Any]) -> str:
     )
 
 
-def _truth(estimator: "Estimator", record: "Record") -> dict[str, float] | None:
-    theta = record.theta
-    if theta is None:
-        return None
-    # A set from elsewhere may number its parameters instead of naming them.
-    if set(theta) == {str(i + 1) for i in range(len(estimator.names))}:
-        return dict(zip(estimator.names, theta.values(), strict=True))
-    return dict(theta)
-
-
-def _fit(estimator: "Estimator", record: "Record", estimate: Any) -> dict[str, float]:
-    """The fit of the simulated output, where the model has no process noise."""
-    u = record.u if record.u is not None else estimator.input
-    if not estimator.header["output_error"] or u is None:
+def _fit(estimator: "Estimator", record: "Record", result: "Estimate") -> dict[str, float]:
+    """The fit, without starting JAX where there is none."""
+    if not estimator.header["output_error"]:
         return {}
     start_jax()
-    from greybayes.diagnose.fit import fit_percent
-    from greybayes.drawing import noise_free_output
-
-    simulated = noise_free_output(estimator.model, estimate.mean, u)
-    fit = fit_percent(record.y, simulated)
-    return {"fit_percent": fit} if math.isfinite(fit) else {}
+    u = record.u if record.u is not None else estimator.input
+    return fit_of(estimator.model, record, result.mean, u)

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from greybayes.affine import depends, is_affine
 from greybayes.drawing import clock, delayed
 from greybayes.errors import ModelError
+from greybayes.likelihood.density import NotGaussian, moments
+from greybayes.likelihood.measured import measured
 from greybayes.model import Model, Time
-from greybayes.noise import Channels
 from greybayes.record import Record
 from greybayes.structure import distribution
 from greybayes.zoo import get_model
@@ -60,40 +60,23 @@ def _linear_gaussian(model: Model) -> bool:
     t = Time(jnp.array(1), jnp.array(0.0), jnp.array(model.dt))
 
     def initial(theta, u):
-        return _moments(distribution(model, "initial", u, model.p(theta)))
+        return moments(distribution(model, "initial", u, model.p(theta)))
 
-    def moments(method, index):
+    def moment(method, index):
         def one(x, theta, u, t):
-            return _moments(distribution(model, method, x, u, model.p(theta), t))[index]
+            return moments(distribution(model, method, x, u, model.p(theta), t))[index]
 
         return one
 
     try:
         jax.eval_shape(initial, theta, u)
         return all(
-            is_affine(moments(method, 0), x, theta, u, t)
-            and not depends(moments(method, 1), x, theta, u, t)
+            is_affine(moment(method, 0), x, theta, u, t)
+            and not depends(moment(method, 1), x, theta, u, t)
             for method in ("transition", "observation")
         )
-    except _NotGaussian:
+    except NotGaussian:
         return False
-
-
-class _NotGaussian(Exception):
-    """A noise that is not normal."""
-
-
-def _moments(d: dist.Distribution) -> tuple[Array, Array]:
-    """Mean and covariance of what a model's method returned, where it is Gaussian."""
-    if isinstance(d, dist.MultivariateNormal):
-        return jnp.asarray(d.mean), jnp.asarray(d.covariance_matrix)
-    base = d.base_dist if isinstance(d, dist.Independent) else d
-    while isinstance(base, dist.ExpandedDistribution):
-        base = base.base_dist
-    parts = base.parts if isinstance(base, Channels) else (base,)
-    if not all(isinstance(part, dist.Normal | dist.Delta) for part in parts):
-        raise _NotGaussian
-    return jnp.asarray(d.mean), jnp.diag(jnp.asarray(d.variance))
 
 
 def kalman_filter(
@@ -160,13 +143,8 @@ def _checked(model: Model | str) -> Model:
 
 
 def _float64(model: Model, theta, record: Record):
-    u = np.zeros((record.n_steps, 0)) if record.u is None else record.u
-    if record.y.shape[1] != len(model.outputs) or u.shape[1] != len(model.inputs):
-        raise ModelError(
-            f"the record has {record.y.shape[1]} outputs and {u.shape[1]} inputs; "
-            f"{type(model).__name__} has {len(model.outputs)} and {len(model.inputs)}."
-        )
-    return tuple(jnp.asarray(a, jnp.float64) for a in (theta, record.y, u))
+    signals = measured(model, record)
+    return tuple(jnp.asarray(a, jnp.float64) for a in (theta, *signals))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -183,9 +161,9 @@ def _filter(model: Model, theta, y, u) -> dict[str, Array]:
         """Mean, slope and covariance at x: of an affine mean, that is all of it."""
 
         def mean(x):
-            return _moments(distribution(model, method, x, u, p, t))[0]
+            return moments(distribution(model, method, x, u, p, t))[0]
 
-        expected, covariance = _moments(distribution(model, method, x, u, p, t))
+        expected, covariance = moments(distribution(model, method, x, u, p, t))
         return expected, jax.jacfwd(mean)(x), covariance
 
     def step(before, given):
@@ -218,7 +196,7 @@ def _filter(model: Model, theta, y, u) -> dict[str, Array]:
         }
         return (after, F @ covariance @ F.T + Q), told
 
-    start = _moments(distribution(model, "initial", late[0], p))
+    start = moments(distribution(model, "initial", late[0], p))
     start = jax.tree.map(lambda a: jnp.asarray(a, jnp.float64), start)
     return jax.lax.scan(step, start, (y, late, clock(model, len(y))))[1]
 

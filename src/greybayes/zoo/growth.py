@@ -4,7 +4,9 @@
     y_k     = theta6 x_k^2 + v_k
     w_k ~ N(0, theta7),  v_k ~ N(0, theta8),  x_1 = 0,  u_k = cos(1.2 k)
 
-theta7 and theta8 are variances.
+theta7 and theta8 are variances. Once the states are known, both equations are linear in the gains
+theta1, theta2, theta5 and theta6: where theta3 and theta4 are fixed, the most likely values of all
+others have a closed form.
 """
 
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from greybayes.inputs import Cosine
 from greybayes.model import Model
 from greybayes.noise import Known
 from greybayes.prior import Fixed, Parameter
+from greybayes.regression import moments, regress
 
 
 class Growth(Model):
@@ -41,6 +44,17 @@ class Growth(Model):
 
     def observation(self, x, u, p, t):
         return dist.Normal(p.theta6 * x**2, jnp.sqrt(p.theta8))
+
+    def statistics(self, x, after, y, u, p, t):
+        if {"theta3", "theta4"} & set(self.prior.parameters):
+            return None
+        saturated = x / (p.theta3 * x**2 + p.theta4)
+        return moments(x, saturated, u, after), moments(x**2, y)
+
+    def maximise(self, sums, p):
+        feedback, theta7 = regress(self, sums[0], p, "theta1", "theta2", "theta5")
+        output, theta8 = regress(self, sums[1], p, "theta6")
+        return {**feedback, **output, "theta7": theta7, "theta8": theta8}
 
 
 class Growth1(Growth):

@@ -13,6 +13,7 @@ from greybayes.inputs import PRBS
 from greybayes.model import Model
 from greybayes.noise import Known
 from greybayes.prior import Parameter
+from greybayes.regression import moments, regress
 
 
 class LinearGaussian(Model):
@@ -34,3 +35,11 @@ class LinearGaussian(Model):
 
     def observation(self, x, u, p, t):
         return dist.Normal(x, jnp.sqrt(p.r))
+
+    def statistics(self, x, after, y, u, p, t):
+        return moments(x, u, after), moments(y - x)
+
+    def maximise(self, sums, p):
+        gains, q = regress(self, sums[0], p, "a", "b")
+        _, r = regress(self, sums[1], p)
+        return {**gains, "q": q, "r": r}

@@ -1,0 +1,1 @@
+"""The classical methods: record by record, from the likelihood. `methods` lists them."""

@@ -1,0 +1,126 @@
+"""The posterior of each record of a batch, on the real line, with a particle likelihood."""
+
+import functools
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from greybayes.classical.metropolis import Points
+from greybayes.classical.starts import inside, prior_draws, spread
+from greybayes.likelihood.measured import Measured
+from greybayes.likelihood.monte_carlo import choose_for, log_liks
+from greybayes.model import Model
+
+if TYPE_CHECKING:
+    from greybayes.classical.cme_mh import CmeMh
+
+# Where the number of particles is to be chosen and nothing is known yet.
+_FIRST_GUESS = 512
+
+
+class Posterior:
+    """Log-priors and log-likelihoods of whatever is asked; each record has its own particles."""
+
+    def __init__(
+        self, model: Model, signals: Measured, settings: "CmeMh", key: Key[Array, ""]
+    ) -> None:
+        self.model, self.signals, self.settings = model, signals, settings
+        self.n_records = len(signals.y)
+        first = settings.n_particles or _FIRST_GUESS
+        # Without process noise all particles are one, and the likelihood is exact.
+        self.fixed = settings.n_particles is not None or model.structure.output_error
+        self.n_particles = np.full(self.n_records, 1 if model.structure.output_error else first)
+        self._key, self._asked = key, 0
+
+    def _new_key(self) -> Key[Array, ""]:
+        self._asked += 1
+        return jr.fold_in(self._key, self._asked)
+
+    @functools.cached_property
+    def spread(self) -> Float[np.ndarray, " free"]:
+        """How wide the prior is in each unconstrained coordinate."""
+        draws = inside(self.model.prior, prior_draws(self.model.prior))
+        return spread(self.unconstrain(draws))
+
+    def constrain(
+        self, z: Float[np.ndarray, "*lanes free"]
+    ) -> tuple[Float[np.ndarray, "*lanes param"], Float[np.ndarray, "*lanes"]]:
+        """Theta, and the log-prior of z."""
+        flat = z.reshape(-1, z.shape[-1])
+        # A power of two of rows: few compilations, whatever number comes.
+        filled = np.resize(flat, (1 << (len(flat) - 1).bit_length(), flat.shape[1]))
+        with jax.enable_x64(True):
+            thetas, log_prior = jax.device_get(
+                _constrained(self.model, self.settings.variances == "std", filled)
+            )
+        lanes = z.shape[:-1]
+        return thetas[: len(flat)].reshape(*lanes, -1), log_prior[: len(flat)].reshape(lanes)
+
+    def unconstrain(self, thetas: Float[np.ndarray, "*lanes param"]) -> np.ndarray:
+        """The inverse: z of theta."""
+        with jax.enable_x64(True):
+            flat = jnp.asarray(thetas.reshape(-1, thetas.shape[-1]), jnp.float64)
+            z = np.asarray(_unconstrained(self.model, flat))
+        return z.reshape(*thetas.shape[:-1], -1)
+
+    def choose(self, thetas: Float[np.ndarray, "record param"]) -> bool:
+        """Choose the number of particles of each record at theta; whether that changed any."""
+        if self.fixed:
+            return False
+        before = self.n_particles
+        self.n_particles = choose_for(
+            self.model, thetas, self.signals, self._new_key(), self.settings.filter
+        )
+        return bool((before != self.n_particles).any())
+
+    def at(
+        self,
+        z: Float[np.ndarray, "record chain free"],
+        rows: Int[np.ndarray, " record"] | None = None,
+    ) -> Points:
+        """The points z of all records, or of some of them."""
+        rows = np.arange(self.n_records) if rows is None else rows
+        thetas, log_prior = self.constrain(z)
+        log_lik = np.empty(log_prior.shape)
+        numbers = self.n_particles[rows]
+        for n in np.unique(numbers):
+            here = np.flatnonzero(numbers == n)
+            filled = np.resize(here, _rounded(len(here)))
+            log_lik[here] = self._log_liks(int(n), thetas[filled], rows[filled])[: len(here)]
+        return Points(z, log_prior, log_lik)
+
+    def _log_liks(self, n_particles: int, thetas: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        records, chains, size = thetas.shape
+        y, u = (np.repeat(a[rows], chains, axis=0) for a in self.signals)
+        keys = jr.split(self._new_key(), records * chains)
+        flat = thetas.reshape(-1, size)
+        found = log_liks(self.model, n_particles, self.settings.filter, flat, y, u, keys)
+        return found.reshape(records, chains)
+
+
+def _rounded(count: int) -> int:
+    """A size not far above: 1, 2, 3, 4, 6, 8, 12, ...; each one is compiled once."""
+    power = 1 << (count - 1).bit_length()
+    return power * 3 // 4 if power >= 4 and count <= power * 3 // 4 else power
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _constrained(model: Model, on_std: bool, z):
+    def one(z):
+        theta, log_det = model.prior.constrain(z)
+        log_prior = model.prior.log_prob(theta) + log_det
+        if on_std:
+            # d std = d variance / (2 std): what is uniform in one is this in the other.
+            log_prior -= jnp.where(model.prior.is_variance, 0.5 * jnp.log(theta), 0.0).sum()
+        return theta, log_prior
+
+    return jax.vmap(one)(z)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _unconstrained(model: Model, thetas):
+    return jax.vmap(model.prior.unconstrain)(thetas)

@@ -1,0 +1,84 @@
+"""Commands about the classical methods: `methods`, `fit`."""
+
+from typing import Annotated
+
+import typer
+
+from greybayes.classical.methods import METHODS, Progress, get_method
+from greybayes.cli.base import (
+    Json,
+    ModelName,
+    Seed,
+    app,
+    bar,
+    load_model,
+    print_json,
+    print_table,
+)
+from greybayes.cli.results import fit_of, parse_settings, print_estimates
+from greybayes.errors import GreybayesError
+
+_METHOD = f"One of {', '.join(METHODS)}."
+_START = "A trained estimator whose estimates the method starts from; by default the prior."
+
+
+@app.command(epilog="Example: greybayes methods")
+def methods(as_json: Json = False) -> None:
+    """List the classical methods, and what each needs."""
+    if as_json:
+        keys = ("name", "summary", "needs")
+        return print_json([{key: getattr(m, key) for key in keys} for m in METHODS.values()])
+    rows = [(method.name, method.summary, method.needs) for method in METHODS.values()]
+    print_table(("method", "what it gives", "what a model must have"), rows)
+
+
+@app.command(epilog="Example: greybayes fit cme-mh growth2 records.csv")
+def fit(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help=_METHOD)],
+    model: ModelName,
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Records to fit.")],
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as burn_in=1000."),
+    ] = None,
+    start: Annotated[str | None, typer.Option(metavar="ESTIMATOR", help=_START)] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Estimate the parameters from records by a classical method."""
+    chosen = get_method(method)
+    given = parse_settings(setting or [])
+    plant = load_model(model)
+    from greybayes.classical.methods import make_settings
+    from greybayes.likelihood.measured import measured
+    from greybayes.record import read_records
+
+    settings = make_settings(chosen.settings, given)
+    clause = chosen.missing(plant)
+    if clause:
+        raise GreybayesError(f"{chosen.name} cannot serve {model}: {clause}.")
+    records = [
+        record
+        for file in files
+        for record in read_records(file, outputs=plant.outputs, inputs=plant.inputs or None)
+    ]
+    inputs = [measured(plant, record).u for record in records]
+    first = None
+    if start is not None:
+        from greybayes.amortized.estimator import load
+
+        # Passed only where it is a user's own: a shipped estimator knows its model.
+        first = load(start, plant if ".py" in model else None).estimate(records, engine="numpy")
+    with bar(f"{chosen.name} on {len(records)} records", 1) as tell:
+
+        def watch(progress: Progress) -> None:
+            tell(progress.iteration, progress.iterations, progress.note)
+
+        estimates = chosen.run(
+            plant, records, key=seed, settings=settings, start=first, watch=watch
+        )
+    fits = [
+        fit_of(plant, record, estimate.mean, u)
+        for record, estimate, u in zip(records, estimates, inputs, strict=True)
+    ]
+    print_estimates(model, chosen.name, records, estimates, fits, as_json)

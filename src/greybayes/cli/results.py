@@ -1,0 +1,90 @@
+"""How estimates are printed, whatever command they come from."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from greybayes.cli.base import print_json
+from greybayes.errors import Status
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from greybayes.estimate import Estimate
+    from greybayes.model import Model
+    from greybayes.record import Record
+
+
+def print_estimates(
+    model: str,
+    method: str,
+    records: "Sequence[Record]",
+    estimates: "Sequence[Estimate]",
+    fits: Sequence[Mapping[str, float]],
+    as_json: bool,
+) -> None:
+    """One object with a list of records, or a table for each."""
+    if as_json:
+        results = [
+            {"record": record.name, **estimate.to_dict(), **fit}
+            for record, estimate, fit in zip(records, estimates, fits, strict=True)
+        ]
+        return print_json({"model": model, "method": method, "records": results})
+    from rich.console import Console
+
+    for record, estimate, fit in zip(records, estimates, fits, strict=True):
+        table = estimate.table(_truth(estimate.names, record))
+        table.title = record.name or None
+        table.caption = f"fit {fit['fit_percent']:.1f} %" if fit else None
+        Console().print(table)
+        if estimate.status is not Status.ok:
+            label = record.name or "the record"
+            typer.echo(f"{label}: {estimate.status.value}: {estimate.status.sentence}", err=True)
+
+
+def fit_of(model: "Model", record: "Record", theta: "np.ndarray", u: "np.ndarray | None"):
+    """The fit of the simulated output, where the model has no process noise."""
+    if not model.structure.output_error or u is None:
+        return {}
+    from greybayes.diagnose.fit import fit_percent
+    from greybayes.drawing import noise_free_output
+
+    fit = fit_percent(record.y, noise_free_output(model, theta, u))
+    return {"fit_percent": fit} if math.isfinite(fit) else {}
+
+
+def _truth(names: tuple[str, ...], record: "Record") -> dict[str, float] | None:
+    theta = record.theta
+    if theta is None:
+        return None
+    # A set from elsewhere may number its parameters instead of naming them.
+    if set(theta) == {str(i + 1) for i in range(len(names))}:
+        return dict(zip(names, theta.values(), strict=True))
+    return dict(theta)
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` texts: whole numbers, numbers, true, false, none, or words.
+
+    >>> parse_settings(["burn_in=100", "proposal=guided", "threshold=0.5", "n_particles=none"])
+    {'burn_in': 100, 'proposal': 'guided', 'threshold': 0.5, 'n_particles': None}
+    """
+    from greybayes.errors import GreybayesError
+
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, found, value = (part.strip() for part in text.partition("="))
+        if not found or not name or not value:
+            raise GreybayesError(f"--set got {text!r}, expected NAME=VALUE.")
+        if name in settings:
+            raise GreybayesError(f"--set gives {name} twice; give it once.")
+        settings[name] = words.get(value.lower(), value)
+        for number in (float, int):
+            try:
+                settings[name] = number(value)
+            except ValueError:
+                continue
+    return settings
