@@ -217,7 +217,7 @@ def delta(self, x, u, p, t):
         ({"transition": still}, ("known", "known", "density"), True),
         ({"transition": known_parts}, ("known", "known", "density"), True),
         ({"transition": delta}, ("known", "known", "density"), True),
-        ({"transition": partly}, ("known", "density", "density"), False),
+        ({"transition": partly}, ("known", "singular", "density"), False),
         ({"transition": jumps}, ("known", "sampler", "density"), False),
         ({"transition": still, "initial": noisy}, ("density", "known", "density"), False),
     ],

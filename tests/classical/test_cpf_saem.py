@@ -2,14 +2,16 @@
 
 import functools
 
+import jax.random as jr
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
 import greybayes as gb
-from greybayes.classical.cpf_saem import CpfSaem, cpf_saem, missing
+from greybayes.classical.cpf_saem import CpfSaem, cpf_saem, init, missing
 from greybayes.classical.methods import get_method
 from greybayes.errors import GreybayesError, ModelError, ThetaError
+from greybayes.likelihood.measured import measured_batch
 from greybayes.zoo.linear_gaussian import LinearGaussian
 
 LINEAR = gb.get_model("linear-gaussian")
@@ -49,7 +51,7 @@ def highest():
 
 @functools.cache
 def estimates(model):
-    return cpf_saem(model, records(), key=1, settings={"iterations": 400, "n_start": 50})
+    return cpf_saem(model, records(), key=1, settings={"iterations": 400, "n_first": 50})
 
 
 @pytest.mark.parametrize("model", [LINEAR, GRADIENTS])
@@ -82,12 +84,12 @@ def test_the_steps_are_those_of_the_paper():
 
 def test_few_iterations_are_flagged_progress_is_told_and_keys_decide():
     told = []
-    settings = {"iterations": 5, "n_start": 50}
+    settings = {"iterations": 5, "n_first": 50}
     first, second = (
         cpf_saem(LINEAR, records(), key=k, settings=settings, watch=told.append) for k in (3, 3)
     )
     np.testing.assert_array_equal([e.mean for e in first], [e.mean for e in second])
-    other = cpf_saem(LINEAR, records(), key=4, settings=CpfSaem(iterations=5, n_start=50))
+    other = cpf_saem(LINEAR, records(), key=4, settings=CpfSaem(iterations=5, n_first=50))
     assert not np.array_equal(first[0].mean, other[0].mean)
     assert first[0].status is gb.Status.unconverged
     assert [p.iteration for p in told[:5]] == [1, 2, 3, 4, 5]
@@ -95,8 +97,17 @@ def test_few_iterations_are_flagged_progress_is_told_and_keys_decide():
     assert "change" in told[4].note
 
 
+def test_of_several_starts_it_takes_the_most_likely():
+    signals = measured_batch(LINEAR, records())
+    good, bad = [0.9, 1.0, 0.3, 0.3], [0.1, 0.1, 0.02, 0.02]
+    thetas = np.array([[bad, good, bad], [good, bad, bad]])
+    state = init(LINEAR, CpfSaem(n_first=50), thetas, signals, jr.key(5))
+    np.testing.assert_allclose(state.theta, [good, good], rtol=1e-6)
+    assert np.isfinite(state.path).all()
+
+
 def test_it_starts_where_it_is_told():
-    settings = {"iterations": 1, "n_start": 50}
+    settings = {"iterations": 1, "n_first": 50}
     near = estimates(LINEAR)
     thetas = np.array([e.mean for e in near])
     from_estimates = cpf_saem(LINEAR, records(), settings=settings, start=near)

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from helpers.grid import m1_log_lik, m2_log_lik
 from scipy.optimize import minimize
 
 import greybayes as gb
@@ -171,3 +172,20 @@ def test_settings_that_make_no_sense_are_a_sentence(settings, why):
     with pytest.raises(GreybayesError, match=why):
         psem(LINEAR, records(), settings=settings)
     assert Psem().n_starts > 1
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize(("name", "log_lik"), [("growth1", m1_log_lik), ("growth2", m2_log_lik)])
+def test_it_reaches_the_maximum_of_the_point_mass_filter(name, log_lik, shared_data):
+    records = gb.read_records(shared_data / f"{name}_evaluation_100.mat")[:3]
+    low, high = gb.get_model(name).prior.bounds
+    for record, estimate in zip(records, psem(name, records, key=1), strict=True):
+
+        def loss(theta, y=record.y[:, 0]):
+            return -log_lik(theta, y) if np.all((theta > low) & (theta < high)) else np.inf
+
+        best = minimize(loss, estimate.mean, method="Nelder-Mead", options={"maxfev": 150})
+        assert loss(estimate.mean) - best.fun < 0.3
+        assert estimate.status is Status.ok
+        # On M1 the particles to begin with are not enough, and that is noticed.
+        assert (estimate.diagnostics["n_particles"] > 100) == (name == "growth1")

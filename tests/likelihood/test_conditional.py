@@ -107,14 +107,17 @@ def test_without_a_reference_it_is_a_bootstrap_filter():
     y, u = jnp.asarray(Y[:, None], jnp.float32), jnp.asarray(U[:, None], jnp.float32)
 
     @jax.jit
-    def drawn(key):
+    def passed(key):
         # Many particles: the share of the bias in the error is below what the bound can see.
         one = functools.partial(conditional_pass, model, model.p(THETA), y, u)
-        return jax.vmap(lambda key: one(key, 400, None).drawn[:, 0])(jr.split(key, 1000))
+        return jax.vmap(lambda key: one(key, 400, None)[2:4])(jr.split(key, 1000))
 
-    x = np.asarray(drawn(jr.key(5)), float)[:, 1:]
+    drawn, log_lik = (np.asarray(a, float) for a in passed(jr.key(5)))
+    x = drawn[:, 1:, 0]
     assert_mean(x, mean[1:])
     assert_mean((x - mean[1:]) ** 2, np.diag(covariance)[1:])
+    exact = gb.kalman_log_lik(model, np.asarray(THETA)[None], gb.Record(Y[:, None], U[:, None]))
+    assert_mean(np.exp(log_lik - exact[0]), 1.0)
 
 
 def test_a_sample_that_no_particle_can_have_made_is_told():

@@ -34,8 +34,8 @@ from greybayes.zoo import get_model
 _LEARN, _REFRESH = 25, 10
 # Draws between two looks at whether a record has converged.
 _LOOK = 100
-# Draws of the prior from which each chain picks its start.
-_CANDIDATES = 32
+# Draws of the prior from which each chain picks its start, and those that are looked at again.
+_CANDIDATES, _FINALISTS = 32, 4
 
 
 @dataclass(frozen=True)
@@ -154,19 +154,18 @@ class _Run:
             z = posterior.unconstrain(np.repeat(given, n_chains, axis=1))
             # A little apart, so that R-hat can tell whether they found together.
             z = z + 0.1 * posterior.spread * self.rng.standard_normal(z.shape)
-            posterior.choose(posterior.constrain(z)[0].mean(1))
+            posterior.choose(given)
             return posterior.at(z)
         thetas = starts(posterior.model, key, n_chains * _CANDIDATES, posterior.n_records)
         z = posterior.unconstrain(thetas)
-        for again in (False, True):
-            points = posterior.at(z)
-            weights = points.log_lik.reshape(len(z), n_chains, -1)
-            best = weights.argmax(-1)[..., None, None]
-            picked = z.reshape(len(z), n_chains, _CANDIDATES, -1)
-            picked = np.take_along_axis(picked, best, axis=2)[:, :, 0]
-            # The number of particles is chosen where the record is, not in the middle of nowhere.
-            if again or not posterior.choose(posterior.constrain(picked)[0][:, 0]):
-                break
+        points = posterior.at(z)
+        z = z.reshape(len(z), n_chains, _CANDIDATES, -1)
+        worst_first = points.log_lik.reshape(z.shape[:-1]).argsort(-1)
+        z = np.take_along_axis(z, worst_first[..., -_FINALISTS:, None], axis=2)
+        # The number of particles is chosen where the record is, not in the middle of nowhere.
+        posterior.choose(posterior.constrain(z[:, :1, -1])[0])
+        again = posterior.at(z.reshape(len(z), -1, z.shape[-1])).log_lik.reshape(z.shape[:-1])
+        picked = np.take_along_axis(z, again.argmax(-1)[..., None, None], axis=2)[:, :, 0]
         return posterior.at(picked)
 
     def burn_in(self, points: Points) -> tuple[Points, Kernel]:
@@ -180,8 +179,7 @@ class _Run:
             history.append(points.z)
             accepted.append(moved)
             if i == settings.burn_in // 2:
-                recent = np.mean(history[-_LEARN:], axis=(0, 2))
-                posterior.choose(posterior.constrain(recent[:, None])[0][:, 0])
+                posterior.choose(posterior.constrain(points.z)[0])
             if i % _REFRESH == 0 or i in (settings.burn_in // 2, settings.burn_in):
                 # A lucky log-likelihood must not hold a chain back while the kernel learns.
                 points = posterior.at(points.z)

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Key
 
 from greybayes._lanes import as_key
 from greybayes._types import Seed
@@ -54,8 +54,11 @@ class CpfSaem:
     power: float = 0.7
     """How fast the steps fall: gamma_k = 0.98 (k - search)^-power. Where two parameters explain the
     same thing EM is slow, and 0.5 with more iterations gets further."""
-    n_start: int = 500
-    """Particles of the bootstrap filter that draws the first trajectory."""
+    n_starts: int = 10
+    """Draws of the prior. A record starts at the one that a bootstrap filter finds most likely: EM
+    is slow to leave a place where a noise is much too small."""
+    n_first: int = 500
+    """Particles of that filter, which also draws the first trajectory."""
     store: int = 100
     """Trajectories that are kept where the model has no closed form."""
     n_newton: int = 1
@@ -67,12 +70,11 @@ class CpfSaem:
     def __post_init__(self) -> None:
         if not 0.5 <= self.power <= 1:
             raise GreybayesError(f"power is {self.power}, expected one from 0.5 to 1 for CPF-SAEM.")
-        least = {"n_particles": 2, "iterations": 1, "n_start": 1, "store": 1, "n_newton": 1}
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise GreybayesError(
-                    f"{name} is {getattr(self, name)}, expected {value} or more for CPF-SAEM."
-                )
+        for name in ("n_particles", "iterations", "n_starts", "n_first", "store", "n_newton"):
+            # One particle alone is the reference, and would never move.
+            value, least = getattr(self, name), 2 if name == "n_particles" else 1
+            if value < least:
+                raise GreybayesError(f"{name} is {value}, expected {least} or more for CPF-SAEM.")
 
     def step(self, k: int) -> float:
         """gamma_k, k from 1."""
@@ -95,8 +97,8 @@ def cpf_saem(
 ) -> Any:
     """The maximum-likelihood estimate of each record, within the support of the prior.
 
-    `start` is None (a draw of the prior for each record), an estimate or one for each record, or an
-    array of thetas. All records are one batch.
+    `start` is None (draws of the prior), an estimate or one for each record, or an array of thetas.
+    All records are one batch.
 
     >>> import greybayes as gb
     >>> record = gb.simulate("linear-gaussian", n_steps=30, key=1)[0]
@@ -113,9 +115,9 @@ def cpf_saem(
         return []
     signals = measured_batch(model, listed)
     key_start, key_first, key_steps = jr.split(as_key(key), 3)
-    theta = _first_thetas(model, key_start, len(listed), start)
-    state = init(model, settings, theta, signals, key_first)
-    thetas, lost = [np.asarray(theta, float)], []
+    first = starts(model, key_start, settings.n_starts, len(listed), start)
+    state = init(model, settings, first, signals, key_first)
+    thetas, lost = [np.asarray(state.theta, float)], []
     for k, key_step in enumerate(jr.split(key_steps, settings.iterations), start=1):
         state, info = step(model, settings, state, signals, k, key_step)
         thetas.append(np.asarray(state.theta, float))
@@ -130,14 +132,6 @@ def cpf_saem(
             for each in zip(np.stack(thetas, 1), np.stack(lost, 1), strict=True)
         ],
     )
-
-
-def _first_thetas(model: Model, key, n_records: int, start: Any) -> Thetas:
-    """A draw of the prior for each record, or what was given."""
-    if start is None:
-        # Not the same draw for all: a bad one would spoil them all.
-        return jnp.asarray(starts(model, key, n_records, 1)[0], jnp.float32)
-    return jnp.asarray(starts(model, key, 1, n_records, start)[:, 0], jnp.float32)
 
 
 class State(NamedTuple):
@@ -157,9 +151,15 @@ class Store(NamedTuple):
     weights: Float[Array, "record trajectory"]
 
 
-def init(model: Model, settings: CpfSaem, theta: Thetas, signals: Measured, key) -> State:
-    """The start: a trajectory from a bootstrap filter at the first theta, and no memory."""
-    path = _passed(model, settings.n_start, theta, *_single(signals), key, None).drawn
+def init(
+    model: Model,
+    settings: CpfSaem,
+    thetas: Float[np.ndarray, "record start param"],
+    signals: Measured,
+    key: Key[Array, ""],
+) -> State:
+    """The most likely of the starts, a trajectory from a bootstrap filter there, and no memory."""
+    theta, path = _most_likely(model, settings.n_first, thetas, signals, key)
     if has_closed_form(model):
         with jax.enable_x64(True):
             weights = jnp.zeros(path.shape[:1])
@@ -172,7 +172,7 @@ def init(model: Model, settings: CpfSaem, theta: Thetas, signals: Measured, key)
 
 
 def step(
-    model: Model, settings: CpfSaem, state: State, signals: Measured, k: int, key
+    model: Model, settings: CpfSaem, state: State, signals: Measured, k: int, key: Key[Array, ""]
 ) -> tuple[State, Bool[Array, " record"]]:
     """Iteration k, and whether the particles of a record were lost in it."""
     gamma = settings.step(k)
@@ -197,6 +197,26 @@ def step(
 
 def _single(signals: Measured) -> tuple[Array, Array]:
     return jnp.asarray(signals.y, jnp.float32), jnp.asarray(signals.u, jnp.float32)
+
+
+def _most_likely(model: Model, n_particles: int, thetas, signals: Measured, key):
+    """Of each record the start with the highest likelihood, and a trajectory there."""
+    paths, log_liks = [], []
+    for number, key_pass in enumerate(jr.split(key, thetas.shape[1])):
+        theta = jnp.asarray(thetas[:, number], jnp.float32)
+        passed = _first_pass(model, n_particles, theta, *_single(signals), key_pass)
+        paths.append(passed[0])
+        log_liks.append(passed[1])
+    best = np.argmax(np.stack(log_liks), axis=0)
+    rows = np.arange(len(thetas))
+    return jnp.asarray(thetas[rows, best], jnp.float32), jnp.stack(paths)[best, rows]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _first_pass(model, n_particles, theta, y, u, key):
+    """A trajectory and a log-likelihood, from a bootstrap filter."""
+    passed = _passed(model, n_particles, theta, y, u, key, None)
+    return passed.drawn, passed.log_lik
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -7,7 +7,7 @@ for a record, or a list of them for several.
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 from greybayes.errors import GreybayesError, nearest
 
@@ -114,13 +114,19 @@ def make_settings(kind: type[S], given: "S | Mapping[str, Any] | None") -> S:
     """The settings of a method: as they came, or its own with some changed by name."""
     if isinstance(given, kind):
         return given
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # pyright: ignore
-    for name in given or {}:  # pyright: ignore
-        if name not in fields:
-            raise GreybayesError(
-                f"{kind.__name__} has no setting {name}; {nearest(str(name), fields)}"
-            )
-    return kind(**(given or {}))  # pyright: ignore
+    hints = get_type_hints(kind)
+    changed: dict[str, Any] = {**cast("Mapping[str, Any]", given or {})}
+    for name, value in changed.items():
+        if name not in hints:
+            raise GreybayesError(f"{kind.__name__} has no setting {name}; {nearest(name, hints)}")
+        allowed = get_args(hints[name]) or (hints[name],)
+        wider = (*allowed, int) if float in allowed else allowed
+        if not isinstance(value, wider) or (isinstance(value, bool) and bool not in allowed):
+            words = " or ".join("none" if each is type(None) else each.__name__ for each in allowed)
+            raise GreybayesError(f"the setting {name} is {value!r}, expected {words}.")
+        # A whole number is a number; None is None.
+        changed[name] = float(value) if type(value) is int and int not in allowed else value
+    return kind(**changed)
 
 
 def as_list(records: "Record | Sequence[Record]") -> "list[Record]":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from greybayes.classical.cme_mh import CmeMh
 
 # Where the number of particles is to be chosen and nothing is known yet.
-_FIRST_GUESS = 512
+_FIRST_GUESS = 128
 
 
 class Posterior:
@@ -67,15 +67,18 @@ class Posterior:
             z = np.asarray(_unconstrained(self.model, flat))
         return z.reshape(*thetas.shape[:-1], -1)
 
-    def choose(self, thetas: Float[np.ndarray, "record param"]) -> bool:
-        """Choose the number of particles of each record at theta; whether that changed any."""
+    def choose(self, thetas: Float[np.ndarray, "record place param"]) -> None:
+        """Choose the number of particles of each record, unless it was given.
+
+        The most that any of the places asks for: a chain sticks where its noise is greatest.
+        """
         if self.fixed:
-            return False
-        before = self.n_particles
-        self.n_particles = choose_for(
-            self.model, thetas, self.signals, self._new_key(), self.settings.filter
-        )
-        return bool((before != self.n_particles).any())
+            return
+        chosen = [
+            choose_for(self.model, place, self.signals, self._new_key(), self.settings.filter)
+            for place in np.moveaxis(thetas, 1, 0)
+        ]
+        self.n_particles = np.max(chosen, axis=0)
 
     def at(
         self,

@@ -37,9 +37,10 @@ from greybayes.zoo import get_model
 
 Thetas = Float[np.ndarray, "lane param"]
 
-# Passes of a filter from which a log-likelihood is taken, and the standard deviation beyond which
-# it is no use.
-_PASSES, _TOO_NOISY = 8, 10.0
+# Passes of a filter from which a log-likelihood is taken. The standard deviation of one at which
+# there are enough particles, the share of the records for which it must be so, and the one beyond
+# which it is no use.
+_PASSES, _ENOUGH, _NEARLY_ALL, _TOO_NOISY = 8, 2.0, 0.95, 10.0
 
 
 @dataclass(frozen=True)
@@ -47,20 +48,21 @@ class Psem:
     """Settings of PSEM."""
 
     iterations: int = 120
-    """Half of them with a quarter of the particles, and half, whose mean is the estimate, with all
-    of them."""
+    """The first half with a quarter of the particles, the second with all of them. The estimate is
+    the mean of the last third."""
     n_particles: int | None = None
-    """None: 100 where they are guided, 500 where they move blindly."""
+    """None: 100 where they are guided, 500 where they move blindly, and 4 or 16 times as many in
+    the second half where the log-likelihood of these is noisy."""
     n_trajectories: int = 50
     n_starts: int = 4
     """Draws of the prior to start from; half way the most likely one is chosen."""
     proposal: str | None = None
     """None: guided where the model has one state and a Gaussian transition, bootstrap otherwise."""
-    n_newton: int = 2
+    n_newton: int = 1
     """Newton steps in each iteration, where the model has no closed form."""
     tolerance: float = 0.1
-    """How far the mean of theta may still move within the second half, in standard deviations of
-    the prior."""
+    """How far the mean of theta may still move within the last third, in standard deviations of the
+    prior."""
 
     def __post_init__(self) -> None:
         least = {"iterations": 4, "n_trajectories": 1, "n_starts": 1, "n_newton": 1}
@@ -97,7 +99,7 @@ def psem(
     >>> record = gb.simulate("linear-gaussian", n_steps=30, key=1)[0]
     >>> estimate = psem("linear-gaussian", record, settings={"iterations": 10, "n_particles": 20})
     >>> estimate.method, sorted(estimate.diagnostics)
-    ('psem', ['closed_form', 'iterations', 'last_change', 'log_lik', 'log_lik_std'])
+    ('psem', ['closed_form', 'iterations', 'last_change', 'log_lik', 'log_lik_std', 'n_particles'])
     """
     began, name = time.perf_counter(), model if isinstance(model, str) else type(model).__name__
     model, settings = get_model(model), make_settings(Psem, settings)
@@ -119,11 +121,12 @@ class _Found(NamedTuple):
     """What is known of one record at the end."""
 
     thetas: Float[np.ndarray, "iteration param"]
-    """Of the second half."""
+    """Of the last third."""
     passes: Float[np.ndarray, " iteration"]
     """The log-likelihoods of their forward passes."""
     log_lik: Float[np.ndarray, " repeat"]
     """Log-likelihoods of repeated passes at the mean of these thetas."""
+    n_particles: int
 
 
 class _Run:
@@ -145,7 +148,7 @@ class _Run:
         self, thetas: Float[np.ndarray, "record start param"], key: Key[Array, ""]
     ) -> list[_Found]:
         """Both halves; between them the most likely start of each record is chosen."""
-        key_first, key_second, key_log_lik = jr.split(key, 3)
+        key_first, key_enough, key_second, key_log_lik = jr.split(key, 4)
         n_records, n_starts = thetas.shape[:2]
         half = self.settings.iterations // 2
         lanes = np.repeat(np.arange(n_records), n_starts)
@@ -153,15 +156,32 @@ class _Run:
         first = self._iterate(flat, lanes, self.n_particles // 4, range(half), key_first)
         likely = _log_mean(first.log_lik[-_PASSES:]).reshape(n_records, n_starts).argmax(1)
         best = first.thetas[-1].reshape(thetas.shape)[np.arange(n_records), likely]
+        n_particles = self._enough(best, key_enough)
         rest = range(half, self.settings.iterations)
-        second = self._iterate(best, np.arange(n_records), self.n_particles, rest, key_second)
-        mean = second.thetas.mean(0)
-        log_lik = [
-            self._expect(self.n_particles, mean, self.signals, key).log_lik
-            for key in jr.split(key_log_lik, _PASSES)
-        ]
-        found = np.moveaxis(second.thetas, 0, 1), second.log_lik.T, np.stack(log_lik, axis=1)
-        return [_Found(*each) for each in zip(*found, strict=True)]
+        second = self._iterate(best, np.arange(n_records), n_particles, rest, key_second)
+        last = max(2, self.settings.iterations // 3)
+        thetas, passes = second.thetas[-last:], second.log_lik[-last:]
+        log_lik = self._passes(n_particles, thetas.mean(0), key_log_lik)
+        found = np.moveaxis(thetas, 0, 1), passes.T, log_lik.T
+        return [_Found(*each, n_particles) for each in zip(*found, strict=True)]
+
+    def _enough(self, thetas: Thetas, key) -> int:
+        """As many particles as nearly all records need."""
+        given = self.settings.n_particles
+        if given is not None:
+            return given
+        for n_particles in (self.n_particles, 4 * self.n_particles):
+            key, key_now = jr.split(key)
+            noise = _noise(self._passes(n_particles, thetas, key_now))
+            if np.mean(noise <= _ENOUGH) >= _NEARLY_ALL:
+                return n_particles
+        return 16 * self.n_particles
+
+    def _passes(self, n_particles: int, thetas: Thetas, key) -> Float[np.ndarray, "repeat record"]:
+        """Log-likelihoods of repeated passes."""
+        keys = jr.split(key, _PASSES)
+        passes = [self._expect(n_particles, thetas, self.signals, key).log_lik for key in keys]
+        return np.stack(passes)
 
     def _iterate(
         self,
@@ -196,6 +216,12 @@ class _Path(NamedTuple):
     """Of the forward passes, each at the theta before."""
 
 
+def _noise(log_lik: Float[np.ndarray, "repeat lane"]) -> Float[np.ndarray, " lane"]:
+    """The standard deviation of log-likelihoods over passes; infinite where one was lost."""
+    lost = ~np.isfinite(log_lik).all(0)
+    return np.where(lost, np.inf, np.where(lost, 0.0, log_lik).std(0, ddof=1))
+
+
 def _log_mean(log_lik: Float[np.ndarray, "repeat *lane"]) -> Float[np.ndarray, "*lane"]:
     """The log of the mean likelihood over passes; -inf where all of them were lost."""
     top = np.maximum(log_lik.max(0), np.finfo(float).min)
@@ -206,14 +232,14 @@ def _log_mean(log_lik: Float[np.ndarray, "repeat *lane"]) -> Float[np.ndarray, "
 def _estimate(model: Model, settings: Psem, found: _Found, common: dict[str, Any]) -> Estimate:
     earlier, later = np.array_split(found.thetas, 2)
     change = np.abs(later.mean(0) - earlier.mean(0)) / np.sqrt(model.prior.variance)
-    lost = not np.isfinite([*found.passes, *found.log_lik]).all()
-    noise = np.inf if lost else float(found.log_lik.std(ddof=1))
+    noise = float(_noise(found.log_lik[:, None])[0])
     status = Status.ok if change.max() <= settings.tolerance else Status.unconverged
-    if noise > _TOO_NOISY:
+    if noise > _TOO_NOISY or not np.isfinite(found.passes).all():
         status = Status.collapsed
     diagnostics = {
         "log_lik": float(_log_mean(found.log_lik)),
         "log_lik_std": noise,
+        "n_particles": found.n_particles,
         "iterations": settings.iterations,
         "last_change": float(change.max()),
         "closed_form": has_closed_form(model),

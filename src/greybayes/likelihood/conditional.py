@@ -6,6 +6,7 @@ any number of particles above one this leaves the distribution of the states giv
 is.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -32,6 +33,8 @@ class Conditioned(NamedTuple):
     """They sum to 1."""
     drawn: Path
     """What the next pass is conditioned on."""
+    log_lik: Float[Array, ""]
+    """Of the record: the estimate of a bootstrap filter, biased where there was a reference."""
     lost: Bool[Array, ""]
     """Whether at some sample no particle could have made the record."""
 
@@ -69,17 +72,19 @@ def conditional_pass(
             joined, _ = _weights(log_w + moved(model, x, aim, u, p, t))
             ancestors = jnp.where(is_last, _chosen(joined, points[-1:]), ancestors)
         after = placed(drawn_next(model, key, x[:, ancestors], u, p, t), aim)
-        return after, (x, ancestors, lost)
+        return after, (x, ancestors, _mean(log_w), lost)
 
     x_1 = placed(drawn_initial(model, key_initial, n_particles, u[0], p), aims[0])
     keys = jr.split(key_noise, len(y) - 1)
     before = jax.tree.map(lambda a: a[:-1], (y, u, times))
-    x_n, (x, ancestors, lost) = jax.lax.scan(step, x_1, (keys, points[1:], aims[1:], *before))
+    given = keys, points[1:], aims[1:], *before
+    x_n, (x, ancestors, increments, lost) = jax.lax.scan(step, x_1, given)
     t_n = jax.tree.map(lambda a: a[-1], times)
     log_w, lost_last = _weights(observed(model, x_n, y[-1], u[-1], p, t_n))
-    paths = _traced(x, ancestors, x_n)
+    paths, lost = _traced(x, ancestors, x_n), lost.any() | lost_last
     drawn = paths[_chosen(log_w, points[0, :1])[0]]
-    return Conditioned(paths, jax.nn.softmax(log_w), drawn, lost.any() | lost_last)
+    log_lik = jnp.where(lost, -jnp.inf, increments.sum() + _mean(log_w))
+    return Conditioned(paths, jax.nn.softmax(log_w), drawn, log_lik, lost)
 
 
 def _weights(
@@ -89,6 +94,11 @@ def _weights(
     log_w = jnp.where(jnp.isnan(log_w), -jnp.inf, log_w)
     lost = ~jnp.isfinite(log_w.max())
     return jnp.where(lost, 0.0, log_w), lost
+
+
+def _mean(log_w: Float[Array, " particle"]) -> Float[Array, ""]:
+    """The log of the mean weight."""
+    return jax.nn.logsumexp(log_w) - math.log(len(log_w))
 
 
 def _chosen(

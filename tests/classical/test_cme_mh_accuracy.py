@@ -1,0 +1,34 @@
+"""CME-MH on the paper's nonlinear models, against the grid filter. Slow: `make accuracy`."""
+
+import numpy as np
+import pytest
+from helpers import BOUND
+from helpers.grid import m1_posterior, m2_posterior
+
+import greybayes as gb
+
+COUNT = 20
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize(
+    ("model", "oracle"),
+    [
+        ("growth1", m1_posterior),
+        ("growth2", lambda y: m2_posterior(y, np.random.default_rng(1))),
+    ],
+    ids=["M1", "M2"],
+)
+def test_it_agrees_with_the_grid_filter(shared_data, model, oracle):
+    records = gb.read_records(shared_data / f"{model}_evaluation_100.mat")[:COUNT]
+    settings = {"proposal": "guided" if model == "growth2" else "bootstrap"}
+    found = gb.cme_mh(model, records, key=1, settings=settings)
+    exact = oracle(np.stack([record.y[:, 0] for record in records]))
+    for i, estimate in enumerate(found):
+        ess = np.array(list(estimate.diagnostics["ess"].values()))
+        variance = np.diag(exact.covariance[i])
+        error = np.sqrt(variance / ess + exact.error[i] ** 2)
+        # Quadrature is off by up to a hundredth of a standard deviation.
+        error = np.maximum(error, 0.01 * np.sqrt(variance))
+        z = (estimate.mean - exact.mean[i]) / error
+        assert (np.abs(z) < BOUND).all(), f"record {i + 1}: {z} standard errors"

@@ -1,0 +1,87 @@
+"""`greybayes methods` and `greybayes fit`, as a user types them."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers.commands import ok, refused, run
+
+import greybayes as gb
+from greybayes.classical.methods import METHODS
+from greybayes.cli.results import parse_settings
+from greybayes.errors import GreybayesError
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("fit") / "records.csv"
+    paths = gb.simulate("fir", np.array([1.0, 0.5]), n_steps=40, count=2, key=1)
+    gb.write_records(path, list(paths))
+    return path
+
+
+def test_methods_are_listed_with_what_they_need():
+    listed = json.loads(ok("methods", "--json"))
+    assert [entry["name"] for entry in listed] == list(METHODS)
+    assert all(entry["needs"] and entry["summary"] for entry in listed)
+    table = ok("methods")
+    assert all(name in table for name in METHODS)
+
+
+def test_fit_prints_what_estimate_prints(file):
+    result = json.loads(ok("fit", "map", "fir", file, "--json", "--seed", 3))
+    assert (result["model"], result["method"]) == ("fir", "map")
+    expected = gb.map_estimate("fir", gb.read_records(file), key=3)
+    assert len(result["records"]) == 2
+    for each, estimate in zip(result["records"], expected, strict=True):
+        assert [p["name"] for p in each["parameters"]] == ["theta[0]", "theta[1]"]
+        np.testing.assert_allclose([p["mean"] for p in each["parameters"]], estimate.mean)
+        assert {"std", "interval95"} <= set(each["parameters"][0])
+        assert each["status"] == "ok"
+        assert each["seconds"] > 0
+        assert 0 < each["fit_percent"] < 100
+        assert each["settings"]["n_starts"] > 0
+
+
+def test_fit_shows_a_table_with_the_truth(file):
+    shown = ok("fit", "least_squares", "fir", file, "--set", "n_starts=2")
+    assert "theta[0]" in shown
+    assert "truth" in shown
+    assert "fit " in shown
+
+
+def test_a_status_that_is_not_ok_is_said_with_what_to_do(file):
+    settings = [part for each in ("burn_in=50", "max_draws=10") for part in ("--set", each)]
+    result = run("fit", "cme-mh", "fir", file, *settings)
+    assert result.exit_code == 0
+    assert "unconverged: the iterations ended before they agreed" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("cme", "fir"), "there is no method cme; did you mean cme-mh"),
+        (("psem", "fir"), "psem cannot serve fir: its "),
+        (("map", "growth2"), "map cannot serve growth2: its "),
+        (("map", "fri"), "there is no model fri"),
+        (("map", "fir", "--set", "starts=3"), "has no setting starts"),
+        (("map", "fir", "--set", "n_starts"), "expected NAME=VALUE"),
+        (("map", "fir", "--set", "n_starts=many"), "n_starts"),
+        (("map", "fir", "--start", "nobody"), "there is no estimator nobody"),
+        (("map", "linear-gaussian", "--start", "growth2"), "samples; this estimator was trained"),
+    ],
+)
+def test_a_mistake_is_one_sentence(file, arguments, sentence):
+    method, model, *options = arguments
+    assert sentence in refused("fit", method, model, file, *options)
+
+
+def test_a_record_of_another_model_is_one_sentence(file):
+    assert "outputs" in refused("fit", "cme-mh", "lotka-volterra", f"{file}:y=y,u=")
+
+
+def test_settings_are_read_as_what_they_are():
+    given = parse_settings(["a=1", "b=1e-3", "c=none", "d=true", "e=guided"])
+    assert given == {"a": 1, "b": 0.001, "c": None, "d": True, "e": "guided"}
+    with pytest.raises(GreybayesError, match="twice"):
+        parse_settings(["a=1", "a=2"])
