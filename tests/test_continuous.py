@@ -52,7 +52,8 @@ def test_zero_order_hold_keeps_float64_where_it_is_asked_for():
     a, b = stable(3), rng.normal(size=(3, 2))
     with jax.enable_x64(True):
         held = gb.zero_order_hold(jnp.asarray(a), jnp.asarray(b), 0.7)
-        np.testing.assert_allclose(held.a, scipy.linalg.expm(0.7 * a), rtol=1e-12, atol=1e-14)
+        # The matrix depends on which tests ran before: a bound for any, far below float32.
+        np.testing.assert_allclose(held.a, scipy.linalg.expm(0.7 * a), rtol=1e-11, atol=1e-11)
 
 
 def rate(x):

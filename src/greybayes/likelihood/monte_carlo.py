@@ -49,8 +49,8 @@ def particle_filter(
     """One pass of a particle filter; `n_particles` is chosen (`choose_particles`) where it is None.
 
     >>> import greybayes as gb
-    >>> record = gb.simulate("growth2", np.array([0.7, 1.0, 0.5, 0.1]), key=1)[0]
-    >>> filtered = particle_filter("growth2", [0.7, 1.0, 0.5, 0.1], record, n_particles=500)
+    >>> record = gb.simulate("growth2", np.array([0.7, 1.0, 0.1, 0.5]), key=1)[0]
+    >>> filtered = particle_filter("growth2", [0.7, 1.0, 0.1, 0.5], record, n_particles=500)
     >>> filtered.mean.shape, filtered.status
     ((200, 1), <Status.ok: 'ok'>)
     """
@@ -148,9 +148,10 @@ def choose_particles(
     reach it, it is the largest.
 
     >>> import greybayes as gb
-    >>> record = gb.simulate("growth2", np.array([0.7, 1.0, 0.5, 0.5]), key=1)[0]
-    >>> choose_particles("growth2", [0.7, 1.0, 0.5, 0.5], record)
-    [64]
+    >>> record = gb.simulate("growth2", np.array([0.7, 1.0, 0.1, 0.5]), key=1)[0]
+    >>> (n_particles,) = choose_particles("growth2", [0.7, 1.0, 0.1, 0.5], record)
+    >>> 128 <= n_particles <= 2048
+    True
     """
     model = _checked(model)
     signals = measured_batch(model, [records] if isinstance(records, Record) else records)
