@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test accuracy check format lock bench-simulate bench-train bench-estimate bench-classical clean
+.PHONY: demo test accuracy check format lock bench-simulate bench-train bench-estimate bench-classical bench-posterior clean
 
 demo: .venv/ready ## simulate a record, plot it, and say what comes next
 	$(BIN)/python examples/demo.py
@@ -36,6 +36,16 @@ bench-classical: .venv/ready .venv-peer/ready ## the classical methods, beside t
 	$(BIN)/python benchmarks/classical.py
 	$(BIN)/python benchmarks/render.py
 
+bench-posterior: .venv/ready .venv-sbi/ready ## the posterior and refine, beside the sbi package
+	$(BIN)/python benchmarks/posterior.py
+	$(BIN)/python benchmarks/render.py
+
+.venv-sbi/ready: # sbi brings PyTorch
+	$(PYTHON) -m venv .venv-sbi
+	.venv-sbi/bin/python -m pip install --quiet torch==2.13.0
+	.venv-sbi/bin/python -m pip install --quiet sbi
+	touch $@
+
 .venv-peer/ready: # particles wants an older NumPy than we do
 	$(PYTHON) -m venv .venv-peer
 	.venv-peer/bin/python -m pip install --quiet particles
@@ -55,4 +65,4 @@ lock: ## pin what a fresh environment of the newest versions gets, after testing
 	rm -rf .venv-lock
 
 clean:
-	rm -rf .venv .venv-lock .venv-peer build dist
+	rm -rf .venv .venv-lock .venv-peer .venv-sbi build dist

@@ -33,7 +33,7 @@ ORDER = [
     {"estimate"},
     {"likelihood"},
     {"amortized", "classical"},
-    {"refine"},
+    {"importance", "refining"},
     {"diagnose"},
     {"plots", "report"},
     {"reproduce"},

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from greybayes.continuous import euler_maruyama as euler_maruyama
     from greybayes.continuous import rk4 as rk4
     from greybayes.continuous import zero_order_hold as zero_order_hold
+    from greybayes.diagnose.calibration import Calibration as Calibration
+    from greybayes.diagnose.calibration import calibration as calibration
     from greybayes.errors import GreybayesError as GreybayesError
     from greybayes.errors import Status as Status
     from greybayes.estimate import Estimate as Estimate
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from greybayes.record import Record as Record
     from greybayes.record import read_records as read_records
     from greybayes.record import write_records as write_records
+    from greybayes.refining import refine as refine
     from greybayes.simulation import Paths as Paths
     from greybayes.simulation import offline_set as offline_set
     from greybayes.simulation import simulate as simulate
@@ -105,6 +108,11 @@ _HOMES = {
     "bayes_risk": "amortized.risk",
     "fit_linear": "amortized.linear",
     "linear_limit": "amortized.linear",
+    # The exact answer.
+    "refine": "refining",
+    # Can it be trusted?
+    "calibration": "diagnose.calibration",
+    "Calibration": "diagnose.calibration",
     # Odds and ends.
     "Status": "errors",
     "GreybayesError": "errors",

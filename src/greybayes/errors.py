@@ -40,6 +40,7 @@ class Status(enum.Enum):
     diverged = "diverged"
     collapsed = "collapsed"
     unconverged = "unconverged"
+    misfit = "misfit"
 
     @property
     def sentence(self) -> str:
@@ -59,6 +60,11 @@ _SENTENCES = {
     ),
     Status.unconverged: (
         "the iterations ended before they agreed; allow more of them, or start elsewhere."
+    ),
+    Status.misfit: (
+        "the model and its prior hardly ever make a record like this one, so the estimate is not "
+        "to be trusted; look at the record (units, offset, delay, a dead sensor), then widen the "
+        "prior or mend the model, and train again."
     ),
 }
 

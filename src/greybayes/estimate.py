@@ -1,9 +1,10 @@
 """Estimate: the one result type, whatever method it comes from."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -15,13 +16,47 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+@runtime_checkable
+class Posterior(Protocol):
+    """A density of theta that can be drawn from."""
+
+    def sample(self, n: int, rng: np.random.Generator) -> Float[np.ndarray, "n param"]:
+        """Draws."""
+        ...
+
+    def log_prob(self, theta: Float[np.ndarray, "*lanes param"]) -> Float[np.ndarray, "*lanes"]:
+        """Its log-density."""
+        ...
+
+
+class _OfPosterior:
+    """A field that, where nobody gave it, is computed from the posterior when first asked for."""
+
+    def __get__(self, estimate: "Estimate | None", cls: type) -> Any:
+        if estimate is None:
+            return None  # The default of the field.
+        found = estimate.__dict__["_covariance"]
+        if found is None and estimate.posterior is not None:
+            found = np.atleast_2d(np.cov(estimate._drawn, rowvar=False))
+            found.flags.writeable = False
+            estimate.__dict__["_covariance"] = found
+        return found
+
+    def __set__(self, estimate: "Estimate", value: Any) -> None:
+        estimate.__dict__["_covariance"] = value
+
+
+# Draws of a posterior from which intervals and covariance are computed.
+_DRAWS = 4000
+
+
 @dataclass(frozen=True, eq=False)
 class Estimate:
     """What a method says about theta after one record.
 
-    A method gives what it has: a mean always; a covariance, or samples with or without weights,
-    where it knows its uncertainty. What follows from them is computed here: standard deviations,
-    intervals, correlations. Samples with a chain axis `(chain, draw, param)` keep it.
+    A method gives what it has: a mean always; a covariance, samples with or without weights, or a
+    density, where it knows its uncertainty. What follows from them is computed here: standard
+    deviations, intervals, correlations. Samples with a chain axis `(chain, draw, param)` keep it.
 
     >>> estimate = Estimate.from_samples(("a",), np.array([[1.0], [2.0], [3.0]]), method="demo")
     >>> estimate.mean, estimate.interval(0.5)
@@ -30,7 +65,7 @@ class Estimate:
 
     names: tuple[str, ...]
     mean: Float[np.ndarray, " param"]
-    covariance: Float[np.ndarray, "param param"] | None = None
+    covariance: Float[np.ndarray, "param param"] | None = cast(Any, _OfPosterior())  # noqa: RUF009
     samples: Float[np.ndarray, "*shape param"] | None = None
     weights: Float[np.ndarray, "*shape"] | None = None
     """One for each sample; they need not sum to one."""
@@ -41,6 +76,7 @@ class Estimate:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     """What the method watched: acceptance, R-hat, effective draws and the like."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    posterior: Posterior | None = None
 
     def __post_init__(self) -> None:
         n = len(self.names)
@@ -52,7 +88,7 @@ class Estimate:
 
     def _freeze(self, name: str, shape: tuple) -> None:
         """Keep a copy of an array that nobody can write to, of the shape it must have."""
-        value = getattr(self, name)
+        value = self.__dict__.get(f"_{name}", self.__dict__.get(name))
         if value is None:
             return
         value = np.array(value, dtype=float)
@@ -82,6 +118,37 @@ class Estimate:
         covariance = (share[:, None] * centred).T @ centred / share.sum()
         return bare.replace(mean=mean, covariance=covariance)
 
+    @functools.cached_property
+    def _drawn(self) -> Float[np.ndarray, "draw param"]:
+        """Fixed draws of the posterior: the same estimate always tells the same."""
+        assert self.posterior is not None
+        return self.posterior.sample(_DRAWS, np.random.default_rng(0))
+
+    def sample(self, n: int = 1000, seed: int = 0) -> Float[np.ndarray, "n param"]:
+        """Draws of theta: of the density where there is one, else from the samples.
+
+        >>> estimate = Estimate.from_samples(("a",), np.array([[1.0], [2.0]]), np.array([0.0, 1.0]))
+        >>> estimate.sample(3).ravel()
+        array([2., 2., 2.])
+        """
+        rng = np.random.default_rng(seed)
+        if self.posterior is not None:
+            return self.posterior.sample(n, rng)
+        if self.samples is None:
+            raise GreybayesError(f"{self.method or 'this method'} gives no posterior to draw from.")
+        flat = np.reshape(self.samples, (-1, len(self.names)))
+        share = None if self.weights is None else np.ravel(self.weights) / np.sum(self.weights)
+        return flat[rng.choice(len(flat), n, p=share)]
+
+    def log_prob(self, theta: Float[np.ndarray, "*lanes param"]) -> Float[np.ndarray, "*lanes"]:
+        """The log-density of theta after the record, where the method gives one."""
+        if self.posterior is None:
+            raise GreybayesError(
+                f"{self.method or 'this method'} gives no density of theta; an estimator trained "
+                "with the head posterior does."
+            )
+        return self.posterior.log_prob(np.asarray(theta, float))
+
     @property
     def std(self) -> Float[np.ndarray, " param"] | None:
         """Standard deviations, where the method knows its uncertainty."""
@@ -97,7 +164,7 @@ class Estimate:
             return self.covariance / np.outer(self.std, self.std)
 
     def interval(self, level: float = 0.95) -> Float[np.ndarray, "param 2"] | None:
-        """Central intervals: of the samples where there are any, of a normal otherwise."""
+        """Central intervals: of samples or the posterior where there are any, else of a normal."""
         if not 0 < level < 1:
             raise GreybayesError(f"the level of an interval is {level}, expected one in (0, 1).")
         ends = np.array([(1 - level) / 2, (1 + level) / 2])
@@ -108,6 +175,8 @@ class Estimate:
             # NumPy has weights for this one of its rules only: the step function's inverse.
             rule: Any = {"method": "inverted_cdf", "weights": np.ravel(self.weights)}
             return np.stack([np.quantile(column, ends, **rule) for column in flat.T])
+        if self.posterior is not None:
+            return np.quantile(self._drawn, ends, axis=0).T
         if self.std is None:
             return None
         from scipy.special import ndtri
@@ -170,13 +239,13 @@ class Estimate:
 
     def to_arviz(self) -> "arviz.InferenceData":
         """The samples for ArviZ; weighted ones are resampled to equal weights."""
-        if self.samples is None:
+        if self.samples is None and self.posterior is None:
             raise GreybayesError(
                 f"{self.method or 'this method'} gives no samples; ArviZ needs some."
             )
         import arviz
 
-        samples = np.asarray(self.samples, float)
+        samples = np.asarray(self._drawn if self.samples is None else self.samples, float)
         if self.weights is not None:
             flat, share = samples.reshape(-1, len(self.names)), np.ravel(self.weights)
             steps = (np.arange(len(flat)) + 0.5) / len(flat)

@@ -16,7 +16,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, Key
-from numpyro.distributions import biject_to
+from numpyro.distributions import biject_to, constraints
 
 from greybayes._lanes import lane_keys
 from greybayes._types import Lanes, Theta
@@ -258,13 +258,22 @@ class Prior:
         """The ends of the support of each entry in float32, infinite where there is none."""
         ends: dict[str, list[np.ndarray]] = {"lower_bound": [], "upper_bound": []}
         for parameter in self.parameters.values():
-            support = _support(parameter)
-            while hasattr(support, "base_constraint"):
-                support = support.base_constraint
+            support = _base(_support(parameter))
             for (end, found), infinite in zip(ends.items(), (-np.inf, np.inf), strict=True):
                 value = np.asarray(getattr(support, end, infinite), np.float32)
                 found.append(np.broadcast_to(value, parameter.shape).ravel())
         return np.concatenate(ends["lower_bound"]), np.concatenate(ends["upper_bound"])
+
+    @functools.cached_property
+    def supports(self) -> tuple[tuple[str | None, tuple[float, ...]], ...]:
+        """The support of each entry: `real`, `above` or `interval`, and its ends; else None."""
+        found = []
+        for parameter in self.parameters.values():
+            kind, ends = _kind(_support(parameter))
+            ends = [np.broadcast_to(np.asarray(end, float), parameter.shape) for end in ends]
+            for index in np.ndindex(*parameter.shape):
+                found.append((kind, tuple(float(end[index]) for end in ends)))
+        return tuple(found)
 
     @functools.cached_property
     def is_variance(self) -> Bool[np.ndarray, " param"]:
@@ -302,6 +311,23 @@ class Prior:
 
 def _support(parameter: Parameter) -> Any:
     return parameter.prior.support
+
+
+def _base(support: Any) -> Any:
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    return support
+
+
+def _kind(support: Any) -> tuple[str | None, list[Any]]:
+    support = _base(support)
+    if support in (constraints.real, constraints.real_vector):
+        return "real", []
+    if hasattr(support, "lower_bound") and hasattr(support, "upper_bound"):
+        return "interval", [support.lower_bound, support.upper_bound]
+    if hasattr(support, "lower_bound"):
+        return "above", [support.lower_bound]
+    return None, []
 
 
 def _entry(name: str, index: tuple[int, ...]) -> str:

@@ -57,7 +57,9 @@ def test_an_estimate_of_one_record(tiny):
     assert (estimate.method, estimate.model) == ("deepbayes", "linear-gaussian")
     assert estimate.status is gb.Status.ok
     assert 0 < estimate.seconds < 60
-    assert estimate.covariance is None
+    assert estimate.covariance is not None
+    assert estimate.covariance.shape == (4, 4)
+    assert 0 < estimate.diagnostics["misfit_p"] <= 1
     assert tiny.model.prior.in_support(jnp.asarray(estimate.mean, jnp.float32))
 
 
@@ -329,7 +331,12 @@ def test_numpy_equals_jax(make, name):
     estimator = make(name)
     assert forward.can_run(estimator.header)
     records = records_of(estimator, 20)
-    jax, plain = (means(estimator.estimate(records, engine=e)) for e in ("jax", "numpy"))
+    both = [estimator.estimate(records, engine=e) for e in ("jax", "numpy")]
+    jax, plain = map(means, both)
+    for one, other in zip(*both, strict=True):
+        thetas = one.sample(20)
+        np.testing.assert_allclose(one.log_prob(thetas), other.log_prob(thetas), atol=1e-2)
+        assert one.diagnostics["misfit_p"] == pytest.approx(other.diagnostics["misfit_p"], abs=0.05)
     spread = np.sqrt(estimator.model.prior.variance)
     np.testing.assert_allclose(plain / spread, jax / spread, atol=1e-5)
     # Not near one point, where any two agree.

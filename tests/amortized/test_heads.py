@@ -10,7 +10,15 @@ import pytest
 from helpers import BOUND, assert_mean
 
 import greybayes as gb
-from greybayes.amortized.heads import BoundedMean, PaperMean, normalised_error
+from greybayes.amortized.heads import (
+    SHARE_OF_POSTERIOR,
+    BoundedMean,
+    MeanAndPosterior,
+    PaperMean,
+    normalised_error,
+)
+from greybayes.amortized.mixture import Mixture
+from greybayes.errors import ModelError
 from greybayes.prior import Parameter, Prior
 
 COVARIANCE = np.array([[1.0, 0.8], [0.8, 4.0]])
@@ -44,7 +52,7 @@ def prior_of(*priors):
 @pytest.fixture(scope="module")
 def head(compiled):
     """One head for all of them together."""
-    return BoundedMean(6, prior_of(*(prior for prior, _, _ in PRIORS.values())), jr.key(0), width=8)
+    return BoundedMean(6, prior_of(*(prior for prior, _, _ in PRIORS.values())), jr.key(0), dense=8)
 
 
 def column(name):
@@ -137,6 +145,32 @@ def test_the_prior_mean_has_risk_1():
     assert_mean(normalised_error(prior, np.tile(prior.mean, (20_000, 1)), theta), 1.0)
 
 
+# The posterior.
+
+
+def test_the_posterior_adds_its_log_density_to_the_loss():
+    prior = gb.get_model("growth2").prior
+    head = MeanAndPosterior(6, prior, jr.key(1), dense=8, components=3)
+    summary = jr.normal(jr.key(2), (20, 6))
+    theta = prior.sample(jr.key(5), jnp.arange(20, dtype=jnp.uint32))
+    raw = np.asarray(head.mixture(summary))
+    each = [Mixture(head.density_line, row, 3) for row in raw]
+    # On the line, so without the Jacobian of the way to theta, which is the same for all weights.
+    log_prob = [
+        q.log_prob(np.asarray(t, float)) + q.line.from_line(np, q.line.to_line(np, t))[1]
+        for q, t in zip(each, theta, strict=True)
+    ]
+    squared = normalised_error(prior, head.theta(summary), theta)
+    expected = squared - SHARE_OF_POSTERIOR * np.array(log_prob) / 4
+    np.testing.assert_allclose(head.loss(summary, theta), expected, rtol=1e-3)
+
+
+def test_a_support_without_a_line_has_no_posterior():
+    simplex = prior_of(dist.Dirichlet(jnp.ones(3)))
+    with pytest.raises(ModelError, match="head=bounded"):
+        MeanAndPosterior(6, simplex, jr.key(0))
+
+
 # The paper's head.
 
 
@@ -156,7 +190,7 @@ def paper_oracle(head, summary):
 
 def test_the_papers_head_squares_what_it_regresses_for_variances():
     prior = gb.get_model("growth2").prior
-    head = PaperMean(6, prior, jr.key(3), width=5)
+    head = PaperMean(6, prior, jr.key(3), dense=5)
     summary = np.random.default_rng(1).normal(size=(30, 6)).astype(np.float32) * 3
     out = paper_oracle(head, summary)
     expected = out.copy()
@@ -167,7 +201,7 @@ def test_the_papers_head_squares_what_it_regresses_for_variances():
 
 def test_the_papers_loss_is_on_standard_deviations():
     prior = gb.get_model("growth2").prior
-    head = PaperMean(6, prior, jr.key(3), width=5)
+    head = PaperMean(6, prior, jr.key(3), dense=5)
     rng = np.random.default_rng(2)
     summary = rng.normal(size=(30, 6)).astype(np.float32)
     theta = rng.uniform(0.1, 0.9, (30, 4)).astype(np.float32)
@@ -180,7 +214,7 @@ def test_the_papers_loss_is_on_standard_deviations():
 
 def test_the_paper_starts_as_pytorch_does():
     """Uniform within 1 / sqrt(n_in): both ends are nearly reached and never passed."""
-    head = PaperMean(400, gb.get_model("growth2").prior, jr.key(3), width=300)
+    head = PaperMean(400, gb.get_model("growth2").prior, jr.key(3), dense=300)
     for layer, n_in in ((head.dense, 400), (head.out, 300)):
         bound = n_in**-0.5
         assert 0.99 * bound < np.abs(layer.weight).max() <= bound

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 import pytest
 from helpers.commands import ok
@@ -20,9 +21,11 @@ from helpers.tiny import (
     NEVER,
     OPTIONS,
     SETTINGS,
+    SIZES,
     STEPS,
     assert_same_weights,
     child,
+    records_of,
     run_killed,
     stop_at,
     train_tiny,
@@ -159,6 +162,26 @@ def assert_same_run(ours, theirs):
     ]
     assert looks[0] == looks[1]
     assert ours.header["settings"] == theirs.header["settings"]
+
+
+def test_a_training_may_start_from_an_estimator(tiny, tmp_path):
+    """With a learning rate of nothing, what it started from is what comes out."""
+    file = str(tiny.save(tmp_path / "a.estimator"))
+    again = train_tiny(steps=BLOCK, settings={"start": file, "learning_rate": 0.0})
+    for name in tiny.arrays:
+        if not name.startswith("typical"):
+            np.testing.assert_array_equal(again.arrays[name], tiny.arrays[name])
+    assert again.scaling == tiny.scaling
+    with pytest.raises(EstimatorError, match="another network"):
+        train_tiny(steps=BLOCK, settings={"start": file, "sizes": {**SIZES, "width": 12}})
+
+
+def test_a_mean_alone_can_be_given_a_posterior(tmp_path, compiled):
+    mean = train_tiny(settings={"head": "bounded"})
+    assert mean.estimate(records_of(mean)[0]).posterior is None
+    file = str(mean.save(tmp_path / "a.estimator"))
+    both = train_tiny(steps=BLOCK, settings={"start": file})
+    assert both.estimate(records_of(mean)[0]).posterior is not None
 
 
 @pytest.mark.parametrize("step", [BLOCK, 110])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers import BOUND
+from scipy.stats import beta
 
 import greybayes as gb
 from greybayes.classical.cme_mh import cme_mh
@@ -68,6 +69,29 @@ def test_the_papers_walk_and_a_start(records, estimates):
     settings = {**QUICK, "jump": 0.0, "walk": "diagonal"}
     walked = cme_mh(TWO, records[0], key=2, settings=settings, start=estimates[0])
     check(walked, *quadrature(TWO, records[0]))
+
+
+class Elsewhere:
+    """A density on the unit square that is not that of the record: two independent betas."""
+
+    def __init__(self):
+        self.each = (beta(3.0, 2.0), beta(2.0, 3.0))
+
+    def sample(self, n, rng):
+        return np.column_stack([one.rvs(n, random_state=rng) for one in self.each])
+
+    def log_prob(self, theta):
+        return sum(one.logpdf(theta[..., i]) for i, one in enumerate(self.each))
+
+
+def test_a_density_to_jump_to_leaves_the_posterior_exact(records):
+    """Whatever the density that an estimate brings, it decides how fast, not where."""
+    start = gb.Estimate(("a", "q"), np.array([0.6, 0.4]), posterior=Elsewhere())
+    settings = {**QUICK, "burn_in": 100, "jump": 0.8}
+    for record, estimate in zip(
+        records, cme_mh(TWO, records, key=4, settings=settings, start=start), strict=True
+    ):
+        check(estimate, *quadrature(TWO, record))
 
 
 def test_the_published_variant_is_uniform_on_standard_deviations(records):

@@ -30,13 +30,25 @@ SETTINGS = {
     "devices": 1,
     "learning_rate": 0.01,
     "n_validation": 200,
+    "n_reference": 200,
     "sizes": SIZES,
 }
 # The same settings for the command line.
 OPTIONS = [
     *("--length", N_STEPS, "--steps", STEPS),
     *("--set", "batch=8", "--set", "chunk=4", "--set", "devices=1", "--set", "n_validation=200"),
-    *("--set", "learning_rate=0.01", "--set", "width=8", "--set", "depth=1", "--set", "dense=8"),
+    *(
+        "--set",
+        "n_reference=200",
+        "--set",
+        "learning_rate=0.01",
+        "--set",
+        "width=8",
+        "--set",
+        "depth=1",
+        "--set",
+        "dense=8",
+    ),
 ]
 _CACHE = {
     "jax_persistent_cache_min_compile_time_secs": 0,

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from greybayes.amortized import forward
+from greybayes.amortized import forward, typical
 from greybayes.amortized.channels import Scaling
+from greybayes.amortized.forward import Outputs
 from greybayes.amortized.header import check_header
+from greybayes.amortized.line import Line
+from greybayes.amortized.mixture import Mixture
 from greybayes.amortized.store import read_file, write_file
-from greybayes.errors import EstimatorError, nearest
+from greybayes.errors import EstimatorError, Status, nearest
 from greybayes.estimate import Estimate
 from greybayes.record import Record
 
@@ -69,6 +72,11 @@ class Estimator:
         return Scaling.from_dict(self.header["scaling"])
 
     @functools.cached_property
+    def line(self) -> Line | None:
+        """The line on which its posterior is a mixture of normals."""
+        return Line.of(self.header["theta"])
+
+    @functools.cached_property
     def model(self) -> "Model":
         """The model it was trained for."""
         from greybayes.amortized.identity import check_identity, model_of
@@ -116,20 +124,33 @@ class Estimator:
         several = [records] if isinstance(records, Record) else list(records)
         if not several:
             return []
-        y = self._checked(several)
-        thetas = self.means(y, engine=engine)
+        found = self.outputs(self._checked(several), engine=engine)
         seconds = (time.perf_counter() - started) / len(several)
+        common = {
+            "method": "deepbayes",
+            "model": self.header["model"]["name"],
+            "seconds": seconds,
+        }
         estimates = [
-            Estimate(
-                self.names,
-                theta,
-                method="deepbayes",
-                model=self.header["model"]["name"],
-                seconds=seconds,
-            )
-            for theta in thetas
+            Estimate(self.names, theta, **common, **extra)
+            for theta, extra in zip(found.theta, self._extras(found), strict=True)
         ]
         return estimates[0] if isinstance(records, Record) else estimates
+
+    def _extras(self, found: Outputs) -> list[dict[str, Any]]:
+        """What an estimate says beside the mean: the posterior, and whether it is to be trusted."""
+        extras: list[dict[str, Any]] = [{} for _ in found.theta]
+        if found.raw is not None and self.line is not None:
+            n_components = self.header["architecture"]["sizes"]["components"]
+            for extra, raw in zip(extras, found.raw, strict=True):
+                extra["posterior"] = Mixture(self.line, raw, n_components)
+        if found.distance is not None:
+            p_values = typical.p_values(self.arrays["typical.reference"], found.distance)
+            for extra, p_value in zip(extras, p_values.tolist(), strict=True):
+                extra["diagnostics"] = {"misfit_p": p_value}
+                if p_value < typical.LEVEL:
+                    extra["status"] = Status.misfit
+        return extras
 
     def means(
         self,
@@ -139,20 +160,40 @@ class Estimator:
         engine: Engine = "jax",
     ) -> Float[np.ndarray, "batch param"]:
         """The conditional mean of theta for each of a batch of outputs."""
+        return self.outputs(y, u, engine=engine).theta
+
+    def posteriors(
+        self,
+        y: Float[np.ndarray, "batch steps output"],
+        u: Float[np.ndarray, "batch steps input"] | None = None,
+    ) -> list[Mixture]:
+        """The posterior of theta for each of a batch of outputs."""
+        return [extra["posterior"] for extra in self._extras(self.outputs(y, u))]
+
+    def outputs(
+        self,
+        y: Float[np.ndarray, "batch steps output"],
+        u: Float[np.ndarray, "batch steps input"] | None = None,
+        *,
+        engine: Engine = "jax",
+    ) -> Outputs:
+        """All that the network says of each of a batch of outputs."""
         u = self.input if u is None else u
         if u is None:
             raise EstimatorError("this estimator was trained for random inputs; pass u as well.")
         if engine == "numpy" and forward.can_run(self.header):
             channels = self.scaling.channels(np, y, u.astype(np.float32))
             try:
-                return forward.theta(self.header, self.arrays, channels).astype(float)
+                found = forward.outputs(self.header, self.arrays, channels)
             except (KeyError, ValueError, TypeError, ArithmeticError):
                 raise EstimatorError(
                     "the weights of the estimator are not those that its header describes."
                 ) from None
-        return self._in_parts(y, u)
+        else:
+            found = self._in_parts(y, u)
+        return found._replace(theta=found.theta.astype(float))
 
-    def _in_parts(self, y: np.ndarray, u: np.ndarray) -> Float[np.ndarray, "batch param"]:
+    def _in_parts(self, y: np.ndarray, u: np.ndarray) -> Outputs:
         """All cores at once where that pays, on parts small enough for the cache of a core."""
         import jax
 
@@ -170,8 +211,11 @@ class Estimator:
             filled = np.concatenate([a, np.repeat(a[-1:], math.prod(shape) - count, axis=0)])
             return filled.reshape(*shape, *a.shape[1:])
 
-        thetas = self._compiled(n_devices, split(y), u if u.ndim == 2 else split(u))
-        return np.asarray(thetas, float).reshape(-1, len(self.names))[:count]
+        found = self._compiled(n_devices, split(y), u if u.ndim == 2 else split(u))
+        # The first three axes are those of the parts.
+        return jax.tree.map(
+            lambda a: np.asarray(a).reshape(-1, *a.shape[len(shape) :])[:count], found
+        )
 
     @functools.cached_property
     def _compiled(self):
@@ -180,18 +224,30 @@ class Estimator:
         import jax.numpy as jnp
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-        arrays, static = eqx.partition(self.weights, eqx.is_array)
+        from greybayes.amortized.heads import MeanAndPosterior
+
+        weights, static = eqx.partition(self.weights, eqx.is_array)
+        comparison = {n: a for n, a in self.arrays.items() if n in typical.NEEDED}
+        arrays = weights, comparison
         scaling = self.scaling
 
         def on_device(arrays, y, u):
-            weights = eqx.combine(arrays, static)
+            weights, comparison = eqx.combine(arrays[0], static), arrays[1]
             shared = u.ndim == 2
 
             def part(given):
                 y, own = given
-                return weights.theta(scaling.channels(jnp, y, u if shared else own))
+                summary = weights.network.summarise(scaling.channels(jnp, y, u if shared else own))
+                theta = weights.head.theta(summary)
+                raw = distance = None
+                if isinstance(weights.head, MeanAndPosterior):
+                    raw = weights.head.mixture(summary)
+                if comparison:
+                    distance = typical.distance(jnp, comparison, summary, theta)
+                return Outputs(theta, raw, distance)
 
-            return jax.lax.map(part, (y[0], None if shared else u[0]))[None]
+            found = jax.lax.map(part, (y[0], None if shared else u[0]))
+            return jax.tree.map(lambda a: a[None], found)
 
         @functools.cache
         def compiled(n_devices: int, shared: bool):

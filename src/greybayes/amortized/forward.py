@@ -6,10 +6,12 @@ it to the compiled one within 1e-5.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+
+from greybayes.amortized import typical
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -22,20 +24,43 @@ def can_run(header: Mapping[str, Any]) -> bool:
     architecture = header["architecture"]
     return (
         architecture["network"] == "windows"
-        and architecture["head"] == "bounded"
+        and architecture["head"] in ("bounded", "posterior")
         and all(entry.get("support") in _INTO for entry in header["theta"])
     )
 
 
-def theta(
+class Outputs(NamedTuple):
+    """What a pass gives for each record; of what an estimator has not, none."""
+
+    theta: Any
+    raw: Any
+    """The numbers of the mixture, see `mixture`."""
+    distance: Any
+    """How untypical it is, see `typical`."""
+
+
+def outputs(
     header: Mapping[str, Any], arrays: Arrays, channels: Float[np.ndarray, "batch steps channel"]
+) -> Outputs:
+    """All that an estimator says of each record."""
+    architecture = header["architecture"]
+    summary = _summarise(arrays, channels, architecture["sizes"])
+    first = np.maximum(_dense(arrays, "head.hidden[0]", summary), 0.0)
+    theta = _theta(header["theta"], arrays, first)
+    raw = distance = None
+    if architecture["head"] == "posterior":
+        own = np.maximum(_dense(arrays, "head.own", first), 0.0)
+        raw = _dense(arrays, "head.raw", own)
+    if typical.can_check(arrays):
+        distance = typical.distance(np, arrays, summary, theta)
+    return Outputs(theta, raw, distance)
+
+
+def _theta(
+    entries: list[dict[str, Any]], arrays: Arrays, first: np.ndarray
 ) -> Float[np.ndarray, "batch param"]:
     """The estimate for each record."""
-    summary = _summarise(arrays, channels, header["architecture"]["sizes"])
-    for layer in ("head.hidden[0]", "head.hidden[1]"):
-        summary = np.maximum(_dense(arrays, layer, summary), 0.0)
-    out = _dense(arrays, "head.out", summary)
-    entries = header["theta"]
+    out = _dense(arrays, "head.out", np.maximum(_dense(arrays, "head.hidden[1]", first), 0.0))
     location, spread = (
         np.array([e[name] for e in entries], np.float32) for name in ("location", "spread")
     )

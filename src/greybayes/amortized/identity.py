@@ -7,10 +7,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import constraints
 
-from greybayes.amortized.heads import Unconstrained
-from greybayes.amortized.training import OWN, Architecture, Experiment, Weights, make_weights
+from greybayes.amortized.heads import Lines, Unconstrained, line_of
+from greybayes.amortized.line import Line
+from greybayes.amortized.training import (
+    OWN,
+    Architecture,
+    Experiment,
+    Weights,
+    array_name,
+    make_weights,
+)
 from greybayes.errors import EstimatorError
 from greybayes.inputs import from_dict
 from greybayes.model import Model
@@ -24,46 +31,32 @@ _TOLERANCE = 1e-3
 
 
 def describe_theta(prior: Prior) -> list[dict[str, Any]]:
-    """Each entry of theta: its name, its prior, and how the line is taken into its support."""
-    line = Unconstrained.of(prior)
-    entries = []
-    for name, parameter in prior.parameters.items():
-        support, bounds = _support(parameter.prior.support, parameter.shape)
-        for index in range(max(1, int(np.prod(parameter.shape, dtype=int)))):
-            entries.append(
-                {
-                    "parameter": name,
-                    "prior": describe(parameter.prior),
-                    "unit": parameter.unit,
-                    "support": support,
-                    "bounds": [bound[index] for bound in bounds],
-                }
-            )
-    for entry, name, mean, variance in zip(
-        entries, prior.names, prior.mean, prior.variance, strict=True
-    ):
-        entry.update(name=name, prior_mean=float(mean), prior_variance=float(variance))
-    if len(line.location) == len(entries):
-        for entry, location, spread in zip(entries, line.location, line.spread, strict=True):
+    """Each entry of theta: its name, its prior, and how lines are taken into its support."""
+    parameters = [(n, p) for n, p in prior.parameters.items() for _ in np.ndindex(*p.shape)]
+    entries = [
+        {
+            "name": name,
+            "parameter": parameter,
+            "prior": describe(declared.prior),
+            "unit": declared.unit,
+            "support": support,
+            "bounds": list(ends),
+            "prior_mean": float(mean),
+            "prior_variance": float(variance),
+        }
+        for name, (parameter, declared), (support, ends), mean, variance in zip(
+            prior.names, parameters, prior.supports, prior.mean, prior.variance, strict=True
+        )
+    ]
+    free = Unconstrained.of(prior)
+    if len(free.location) == len(entries):
+        for entry, location, spread in zip(entries, free.location, free.spread, strict=True):
             entry.update(location=location, spread=spread)
+    line = line_of(prior)
+    if line is not None:
+        for entry, location, spread in zip(entries, line.location, line.spread, strict=True):
+            entry.update(line=[location, spread])
     return entries
-
-
-def _support(support, shape: tuple[int, ...]) -> tuple[str | None, list[list[float]]]:
-    """The kinds of support that the plain forward pass knows; None for all others."""
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-
-    def spread(bound) -> list[float]:
-        return np.broadcast_to(np.asarray(bound, float), shape).ravel().tolist()
-
-    if support in (constraints.real, constraints.real_vector):
-        return "real", []
-    if hasattr(support, "lower_bound") and hasattr(support, "upper_bound"):
-        return "interval", [spread(support.lower_bound), spread(support.upper_bound)]
-    if hasattr(support, "lower_bound"):
-        return "above", [spread(support.lower_bound)]
-    return None, []
 
 
 def reference_path(model: Model, n_steps: int = _REFERENCE_STEPS) -> list[list[float]]:
@@ -87,7 +80,8 @@ def model_of(name: str) -> Model:
     if name not in MODELS:
         raise EstimatorError(
             f"the file is for the model {name}, which is not one of ours: pass it as model "
-            f"(--model {name} for the command estimate, greybayes train {name} --resume FILE)."
+            f"(--model {name} for the commands estimate and diagnose, greybayes train {name} "
+            "--resume FILE)."
         )
     return get_model(name)
 
@@ -125,10 +119,10 @@ def weights_from(
             "the file; it works only in the program that trained it."
         )
     experiment = Experiment(model, from_dict(header["input"]), header["n_steps"])
-    line = _line(model.prior, header["theta"])
+    lines = Lines(_line(model.prior, header["theta"]), Line.of(header["theta"]))
     # Shapes only: nothing is drawn that a file then replaces.
     shapes = eqx.filter_eval_shape(
-        lambda: make_weights(experiment, Architecture(**header["architecture"]), line=line)
+        lambda: make_weights(experiment, Architecture(**header["architecture"]), lines=lines)
     )
     is_shape = lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct)  # noqa: E731
     trained, static = eqx.partition(shapes, is_shape)
@@ -156,8 +150,3 @@ def named_arrays(weights: Weights) -> dict[str, np.ndarray]:
     trained = eqx.filter(weights, eqx.is_inexact_array)
     leaves, _ = jax.tree_util.tree_flatten_with_path(trained)
     return {array_name(path): np.asarray(leaf) for path, leaf in leaves}
-
-
-def array_name(path) -> str:
-    """`network.steps[0].weight`."""
-    return jax.tree_util.keystr(path).lstrip(".")

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, PyTree
 
 from greybayes.amortized.channels import Scaling
+from greybayes.amortized.estimator import Estimator, load
 from greybayes.amortized.heads import normalised_error
 from greybayes.amortized.training import (
     BLOCK,
@@ -23,6 +24,7 @@ from greybayes.amortized.training import (
     Settings,
     State,
     Weights,
+    array_name,
     check_diverged,
     first_state,
     make_block,
@@ -61,26 +63,32 @@ class Trained(NamedTuple):
     share_diverged: float
 
 
-def risk_on(
-    weights: Weights, scaling: Scaling, paths: Paths, chunk: int = 64
-) -> Float[np.ndarray, " count"]:
+def risk_on(weights: Weights, scaling: Scaling, paths: Paths) -> Float[np.ndarray, " count"]:
     """The normalised squared error of each path."""
-    estimate = np.concatenate(
-        [
-            np.asarray(
-                _thetas(
-                    weights, scaling, jnp.asarray(paths.y[i : i + chunk]), paths.u[i : i + chunk]
-                )
-            )
-            for i in range(0, len(paths), chunk)
-        ]
-    )
+    _, estimate = summaries_on(weights, scaling, paths)
     return np.asarray(normalised_error(paths.model.prior, estimate, paths.theta))
 
 
+def summaries_on(
+    weights: Weights, scaling: Scaling, paths: Paths, chunk: int = 64
+) -> tuple[Float[np.ndarray, "count summary"], Float[np.ndarray, "count param"]]:
+    """The summary and the estimate of each path that did not diverge."""
+    ok = ~paths.diverged
+    y, u = paths.y[ok], paths.u[ok]
+    found = [
+        jax.device_get(
+            _summarised(weights, scaling, jnp.asarray(y[i : i + chunk]), u[i : i + chunk])
+        )
+        for i in range(0, len(y), chunk)
+    ]
+    summaries, estimates = (np.concatenate(part) for part in zip(*found, strict=True))
+    return summaries, estimates
+
+
 @eqx.filter_jit
-def _thetas(weights: Weights, scaling: Scaling, y, u):
-    return weights.theta(scaling.channels(jnp, y, u))
+def _summarised(weights: Weights, scaling: Scaling, y, u):
+    summary = weights.network.summarise(scaling.channels(jnp, y, u))
+    return summary, weights.head.theta(summary)
 
 
 def settle_steps(block: Block, state: State, minutes: float, started: float) -> int:
@@ -152,6 +160,8 @@ def run(
     validation, scaling = pilot(experiment, settings.seed)
     validation = _finite(validation, settings.n_validation)
     weights = make_weights(experiment, settings.architecture, settings.seed, module)
+    if settings.start:
+        weights, scaling = take_over(weights, load(settings.start))
     state = on_cores(first_state(weights, settings), settings.devices)
     history: list[dict[str, Any]] = []
     block = make_block(experiment, settings, scaling, weights)
@@ -210,6 +220,24 @@ def run(
     check_diverged(int(state.n_diverged), n_paths)
     trained = eqx.combine(state.weights, weights)
     return Trained(trained, scaling, settings, history, int(state.n_diverged) / n_paths)
+
+
+def take_over(weights: Weights, start: Estimator) -> tuple[Weights, Scaling]:
+    """Weights that are those of an estimator where it has any of that name and shape."""
+    trained, static = eqx.partition(weights, eqx.is_inexact_array)
+    leaves, tree = jax.tree_util.tree_flatten_with_path(trained)
+    taken = {}
+    for path, leaf in leaves:
+        given = start.arrays.get(array_name(path))
+        if given is not None and given.shape == leaf.shape:
+            taken[array_name(path)] = jnp.asarray(given)
+    if not all(array_name(path) in taken for path, _ in leaves if "network" in array_name(path)):
+        raise EstimatorError(
+            "the estimator to start from has another network; give the same sizes: "
+            f"{start.header['architecture']['sizes']}."
+        )
+    replaced = [taken.get(array_name(path), leaf) for path, leaf in leaves]
+    return eqx.combine(jax.tree.unflatten(tree, replaced), static), start.scaling
 
 
 def _finite(paths: Paths, count: int) -> Paths:

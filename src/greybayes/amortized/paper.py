@@ -52,6 +52,7 @@ class PaperSettings:
     head: str = "paper"
     seed: int = 0
     devices: int = 1
+    n_reference: int = 4096
 
     def __post_init__(self) -> None:
         if self.n_thetas < 2:

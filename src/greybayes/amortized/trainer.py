@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.random as jr
 import numpy as np
 from jaxtyping import Array
 
 from greybayes._version import __version__
-from greybayes.amortized import loop, paper, training
+from greybayes.amortized import loop, paper, training, typical
 from greybayes.amortized.estimator import Estimator
 from greybayes.amortized.header import check_checkpoint
+from greybayes.amortized.heads import line_of
 from greybayes.amortized.identity import (
     check_identity,
     describe_model,
@@ -28,7 +30,7 @@ from greybayes.amortized.training import Experiment, Settings
 from greybayes.errors import EstimatorError
 from greybayes.inputs import Design, from_dict
 from greybayes.model import Model
-from greybayes.simulation import resolve_inputs
+from greybayes.simulation import resolve_inputs, simulate
 from greybayes.zoo import MODELS, get_model
 
 
@@ -88,11 +90,12 @@ def train(
         steps = given.pop("steps", steps)
         if steps is None and minutes is None:
             minutes = 5.0
-        devices = {
+        usual = {
             "devices": jax.device_count(),
             "steps": training.BLOCK if steps is None else steps,
+            "head": "bounded" if line_of(model.prior) is None else "posterior",
         }
-        chosen = _settings(Settings, {**devices, **given}, seed=seed)
+        chosen = _settings(Settings, {**usual, **given}, seed=seed)
         trained = loop.run(
             experiment,
             chosen,
@@ -214,7 +217,28 @@ def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: flo
     arrays = named_arrays(trained.weights)
     if experiment.shared is not None:
         arrays["input"] = np.asarray(experiment.shared)
+    arrays |= _comparison(experiment, trained)
     estimator = Estimator(header, arrays)
     # The model at hand, which a name may not find again; and the module, which need not be rebuilt.
     estimator.__dict__.update(model=experiment.model, weights=trained.weights)
     return estimator
+
+
+def _comparison(experiment: Experiment, trained: Trained) -> dict[str, np.ndarray]:
+    """How summaries of simulated records are spread, and how far apart fresh ones are."""
+    # Streams of the seed that neither training (0 to 2) nor its validation has seen.
+    fitted, fresh = (
+        loop.summaries_on(
+            trained.weights,
+            trained.scaling,
+            simulate(
+                experiment.model,
+                inputs=experiment.design,
+                n_steps=experiment.n_steps,
+                count=trained.settings.n_reference,
+                key=jr.fold_in(jr.key(trained.settings.seed), stream),
+            ),
+        )
+        for stream in (3, 4)
+    )
+    return typical.calibrate(typical.fit(*fitted), *fresh)

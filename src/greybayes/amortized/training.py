@@ -21,7 +21,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 from greybayes.amortized.channels import Scaling
-from greybayes.amortized.heads import HEADS, Head, Unconstrained, normalised_error
+from greybayes.amortized.heads import HEADS, Head, Lines, normalised_error
 from greybayes.amortized.network import Network, OneByOne, all_sizes, make_network
 from greybayes.amortized.soap import scale_by_soap
 from greybayes.drawing import draw_joint
@@ -51,15 +51,20 @@ class Settings:
     """Or adam, which costs less for each step of a very large module."""
     network: str = "windows"
     sizes: dict[str, int] = field(default_factory=dict)
-    head: str = "bounded"
+    head: str = "posterior"
+    """Or bounded: the mean alone."""
     seed: int = 0
+    start: str = ""
+    """An estimator whose weights, where they fit, are the first ones, and whose scales are kept."""
     chunk: int = 16
     """Paths differentiated at a time: activations then stay in the cache of a core."""
     devices: int = 1
     n_validation: int = 2000
+    n_reference: int = 4096
+    """Simulated records with which a record is compared, to say whether it is typical."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "chunk", "devices", "n_validation"):
+        for name in ("steps", "batch", "chunk", "devices", "n_validation", "n_reference"):
             if getattr(self, name) < 1:
                 raise EstimatorError(f"{name} is {getattr(self, name)}, expected 1 or more.")
         if self.optimiser not in OPTIMISERS:
@@ -91,6 +96,11 @@ class Weights(eqx.Module):
         return self.head.theta(self.network.summarise(channels))
 
 
+def array_name(path) -> str:
+    """The name of a weight in a file: `network.steps[0].weight`."""
+    return jax.tree_util.keystr(path).lstrip(".")
+
+
 class State(NamedTuple):
     """What a step carries on: all of it is in a checkpoint."""
 
@@ -120,7 +130,7 @@ OWN = "own"
 
 
 class Architecture(NamedTuple):
-    """Which network and head, by name, and their sizes; `dense` is the width of the head."""
+    """Which network and head, by name, and the sizes of both."""
 
     network: str
     sizes: dict[str, int]
@@ -129,11 +139,16 @@ class Architecture(NamedTuple):
     @property
     def complete(self) -> "Architecture":
         """With every size, also those that nobody gave: a file must not depend on our defaults."""
-        if self.network == OWN:
-            return self
-        sizes = dict(self.sizes)
-        dense = sizes.pop("dense", HEADS[self.head].usual_width)
-        return self._replace(sizes=all_sizes(self.network, sizes) | {"dense": dense})
+        network, head = self.split_sizes()
+        if self.network != OWN:
+            network = all_sizes(self.network, network)
+        return self._replace(sizes=network | HEADS[self.head].usual | head)
+
+    def split_sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The sizes that were given: those of the network, and those of the head."""
+        usual = HEADS[self.head].usual
+        network = {name: size for name, size in self.sizes.items() if name not in usual}
+        return network, {name: size for name, size in self.sizes.items() if name in usual}
 
 
 def make_weights(
@@ -141,23 +156,23 @@ def make_weights(
     architecture: Architecture,
     seed: int = 0,
     module: Callable | None = None,
-    line: Unconstrained | None = None,
+    lines: Lines | None = None,
 ) -> Weights:
     """Network and head at their start. `module` is a user's own network for one record.
 
-    `line` is where the prior lies on the unconstrained line, measured where it is not given.
+    `lines` is where the prior lies on the lines of the head, measured where it is not given.
     """
     model = experiment.model
     key_network, key_head = jr.split(jr.fold_in(jr.key(seed), 0))
     n_outputs, n_inputs = len(model.outputs), len(model.inputs)
-    sizes = dict(architecture.sizes)
-    dense = sizes.pop("dense", HEADS[architecture.head].usual_width)
+    sizes, head_sizes = architecture.split_sizes()
     if module is None:
         network = make_network(architecture.network, n_outputs, n_inputs, key_network, sizes)
     else:
         shape = (experiment.n_steps, 2 * n_outputs + n_inputs)
         network = OneByOne(_summary_size(module, shape), module)
-    head = HEADS[architecture.head](network.n_summary, model.prior, key_head, dense, line)
+    make = HEADS[architecture.head]
+    head = make(network.n_summary, model.prior, key_head, **head_sizes, lines=lines)
     return Weights(network, head)
 
 

@@ -18,8 +18,15 @@ from jaxtyping import Float
 from greybayes._lanes import as_key
 from greybayes._types import Seed
 from greybayes.classical.methods import Progress, Watch, as_list, like, make_settings
-from greybayes.classical.metropolis import Kernel, Points, adapted, first_kernel, move
-from greybayes.classical.posterior import Posterior
+from greybayes.classical.metropolis import (
+    ACCEPTANCE,
+    Kernel,
+    Points,
+    adapted,
+    first_kernel,
+    move,
+)
+from greybayes.classical.posterior import Guides, Posterior
 from greybayes.classical.starts import starts
 from greybayes.errors import GreybayesError, ModelError, Status
 from greybayes.estimate import Estimate
@@ -34,6 +41,8 @@ from greybayes.zoo import get_model
 _LEARN, _REFRESH = 25, 10
 # Draws between two looks at whether a record has converged.
 _LOOK = 100
+# Draws of an estimate's density from which the first kernel learns.
+_KNOWN = 200
 # Draws of the prior from which each chain picks its start, and those that are looked at again.
 _CANDIDATES, _FINALISTS = 32, 4
 
@@ -102,7 +111,9 @@ def cme_mh(
     """The conditional mean of theta, and samples of its posterior, for each record.
 
     `start` is None (chains pick from draws of the prior), an estimate or one for each record, or an
-    array of thetas. A record leaves the batch when its chains have converged.
+    array of thetas. Estimates that have a density, as a network's do, serve the chains to the end:
+    they start at draws of it, and jump to draws of it, which are accepted so that the answer stays
+    exact. A record leaves the batch when its chains have converged.
 
     >>> import greybayes as gb
     >>> record = gb.simulate("fir", n_steps=30, key=1)[0]
@@ -145,10 +156,16 @@ class _Run:
         self.posterior, self.settings, self.rng = posterior, settings, rng
         self.watch = watch or (lambda progress: None)
         self.total = settings.burn_in + settings.max_draws
+        self.guides: Guides | None = None
 
     def begin(self, key, start: Any) -> Points:
         """Points that the prior and the record agree on, each chain on its own, or those given."""
         n_chains, posterior = self.settings.n_chains, self.posterior
+        self.guides = Guides.of(posterior, start)
+        if self.guides is not None:
+            z = self.guides.draw(self.rng, n_chains)
+            posterior.choose(posterior.constrain(z[:, :1])[0])
+            return posterior.at(z)
         if start is not None:
             given = starts(posterior.model, key, 1, posterior.n_records, start)
             z = posterior.unconstrain(np.repeat(given, n_chains, axis=1))
@@ -173,6 +190,10 @@ class _Run:
         settings, posterior = self.settings, self.posterior
         wide = np.broadcast_to(0.3 * posterior.spread, points.z[:, 0].shape)
         kernel = first_kernel(points.z.mean(1), wide)
+        if self.guides is not None:
+            drawn = self.guides.draw(self.rng, _KNOWN)[None]
+            right = np.full(posterior.n_records, ACCEPTANCE)
+            kernel = adapted(kernel, drawn, right, 0.0, diagonal=settings.walk == "diagonal")
         history, accepted = [], []
         for i in range(1, settings.burn_in + 1):
             points, moved = move(self.rng, points, kernel, posterior.at, 0.0)
@@ -198,9 +219,15 @@ class _Run:
         found: list[_Found | None] = [None] * len(rows)
         draws: list[np.ndarray] = []
         accepted: list[np.ndarray] = []
+        guides = self.guides
         while len(rows):
             points, moved = move(
-                self.rng, points, kernel, lambda z, rows=rows: posterior.at(z, rows), settings.jump
+                self.rng,
+                points,
+                kernel,
+                lambda z, rows=rows: posterior.at(z, rows),
+                settings.jump,
+                guides,
             )
             draws.append(points.z)
             accepted.append(moved)
@@ -222,6 +249,7 @@ class _Run:
                     done.append(i)
             keep = np.setdiff1d(np.arange(len(rows)), done)
             rows = rows[keep]
+            guides = None if guides is None else guides.keep(rows)
             points, kernel = Points(*(a[keep] for a in points)), Kernel(*(a[keep] for a in kernel))
             draws, accepted = [d[keep] for d in draws], [a[keep] for a in accepted]
         return [each for each in found if each is not None]

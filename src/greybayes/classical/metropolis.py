@@ -7,14 +7,14 @@ and Roberts 2009).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 # Draws of the noise of a log-likelihood make chains stick; a walk then does best when about every
 # fifth move is accepted (Sherlock et al. 2015).
-_ACCEPTANCE = 0.2
+ACCEPTANCE = 0.2
 _FREEDOM = 6.0
 
 
@@ -50,25 +50,48 @@ def first_kernel(
     return Kernel(centre, root, np.full(len(centre), np.log(2.38 / np.sqrt(free))))
 
 
+@runtime_checkable
+class Guide(Protocol):
+    """Densities on the real line, one for each record, that are near the target."""
+
+    def draw(
+        self, rng: np.random.Generator, n_chains: int
+    ) -> Float[np.ndarray, "record chain free"]:
+        """A draw for each chain."""
+        ...
+
+    def log_density(
+        self, z: Float[np.ndarray, "record chain free"]
+    ) -> Float[np.ndarray, "record chain"]:
+        """Up to a constant for each record."""
+        ...
+
+
 def move(
-    rng: np.random.Generator, points: Points, kernel: Kernel, target: Target, jump: float
+    rng: np.random.Generator,
+    points: Points,
+    kernel: Kernel,
+    target: Target,
+    jump: float,
+    guide: Guide | None = None,
 ) -> tuple[Points, Bool[np.ndarray, "record chain"]]:
     """One step of every chain, and whether it was accepted.
 
-    With probability `jump` the proposal does not depend on where the chain is: a Student-t of the
-    target's centre and covariance. Otherwise it is a step of a random walk.
+    With probability `jump` the proposal does not depend on where the chain is: a draw of the
+    guide, or without one a Student-t of the target's centre and covariance. Otherwise it is a step
+    of a random walk.
     """
     shape = points.z.shape
-    noise = rng.standard_normal(shape)
-    step = np.einsum("rij,rcj->rci", kernel.root, noise)
+    guide = guide or _Student(kernel)
+    step = np.einsum("rij,rcj->rci", kernel.root, rng.standard_normal(shape))
     walked = points.z + np.exp(kernel.log_scale)[:, None, None] * step
-    heavy = np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM, shape[:2]))[..., None]
     far = rng.random(shape[:2]) < jump
-    z = np.where(far[..., None], kernel.centre[:, None] + heavy * step, walked)
+    z = np.where(far[..., None], guide.draw(rng, shape[1]), walked)
     there = target(z)
     log_ratio = there.log_prior + there.log_lik - points.log_prior - points.log_lik
-    balance = _log_student(points.z, kernel) - _log_student(z, kernel)
-    log_ratio = log_ratio + np.where(far, balance, 0.0)
+    if jump > 0:
+        balance = guide.log_density(points.z) - guide.log_density(z)
+        log_ratio = log_ratio + np.where(far, balance, 0.0)
     # A proposal whose likelihood collapsed is never accepted, one from a collapsed point always.
     log_ratio = np.where(np.isnan(log_ratio), -np.inf, log_ratio)
     accepted = np.log(rng.random(shape[:2])) < log_ratio
@@ -83,10 +106,26 @@ def _where(chosen: np.ndarray, a: Points, b: Points) -> Points:
     )
 
 
-def _log_student(z: np.ndarray, kernel: Kernel) -> Float[np.ndarray, "record chain"]:
-    """The log-density of far proposals, up to a constant."""
-    scaled = np.linalg.solve(kernel.root[:, None], (z - kernel.centre[:, None])[..., None])[..., 0]
-    return -0.5 * (_FREEDOM + z.shape[-1]) * np.log1p((scaled**2).sum(-1) / _FREEDOM)
+class _Student:
+    """A Student-t of the centre and covariance that a kernel has learned."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def draw(
+        self, rng: np.random.Generator, n_chains: int
+    ) -> Float[np.ndarray, "record chain free"]:
+        centre, root, _ = self.kernel
+        noise = rng.standard_normal((len(centre), n_chains, centre.shape[1]))
+        heavy = np.sqrt(_FREEDOM / rng.chisquare(_FREEDOM, noise.shape[:2]))
+        return centre[:, None] + heavy[..., None] * np.einsum("rij,rcj->rci", root, noise)
+
+    def log_density(
+        self, z: Float[np.ndarray, "record chain free"]
+    ) -> Float[np.ndarray, "record chain"]:
+        off = (z - self.kernel.centre[:, None])[..., None]
+        scaled = np.linalg.solve(self.kernel.root[:, None], off)[..., 0]
+        return -0.5 * (_FREEDOM + z.shape[-1]) * np.log1p((scaled**2).sum(-1) / _FREEDOM)
 
 
 def adapted(
@@ -108,5 +147,5 @@ def adapted(
     # Few draws, or chains that did not move, must not make it singular.
     floor = np.maximum(1e-4 * np.einsum("rii->ri", covariance), 1e-6)
     root = np.linalg.cholesky(covariance + floor[:, :, None] * np.eye(free))
-    log_scale = kernel.log_scale + rate * (acceptance - _ACCEPTANCE)
+    log_scale = kernel.log_scale + rate * (acceptance - ACCEPTANCE)
     return Kernel(centre, root, np.clip(log_scale, np.log(0.05), np.log(3.0)))

@@ -1,7 +1,8 @@
 """The posterior of each record of a batch, on the real line, with a particle likelihood."""
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from greybayes.classical.metropolis import Points
 from greybayes.classical.starts import inside, prior_draws, spread
+from greybayes.estimate import Estimate
 from greybayes.likelihood.measured import Measured
 from greybayes.likelihood.monte_carlo import choose_for, log_liks
 from greybayes.model import Model
@@ -50,15 +52,23 @@ class Posterior:
         self, z: Float[np.ndarray, "*lanes free"]
     ) -> tuple[Float[np.ndarray, "*lanes param"], Float[np.ndarray, "*lanes"]]:
         """Theta, and the log-prior of z."""
+        thetas, log_prior, _ = self.whole(z)
+        return thetas, log_prior
+
+    def whole(
+        self, z: Float[np.ndarray, "*lanes free"]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Theta, the log-prior of z, and the log of the Jacobian's determinant that is in it."""
         flat = z.reshape(-1, z.shape[-1])
         # A power of two of rows: few compilations, whatever number comes.
         filled = np.resize(flat, (1 << (len(flat) - 1).bit_length(), flat.shape[1]))
         with jax.enable_x64(True):
-            thetas, log_prior = jax.device_get(
+            found = jax.device_get(
                 _constrained(self.model, self.settings.variances == "std", filled)
             )
+        thetas, *rest = (part[: len(flat)] for part in found)
         lanes = z.shape[:-1]
-        return thetas[: len(flat)].reshape(*lanes, -1), log_prior[: len(flat)].reshape(lanes)
+        return thetas.reshape(*lanes, -1), *(part.reshape(lanes) for part in rest)
 
     def unconstrain(self, thetas: Float[np.ndarray, "*lanes param"]) -> np.ndarray:
         """The inverse: z of theta."""
@@ -105,6 +115,46 @@ class Posterior:
         return found.reshape(records, chains)
 
 
+class Guides:
+    """The densities that estimates brought, on the real line, for some rows of a batch."""
+
+    def __init__(
+        self, posterior: Posterior, estimates: Sequence[Estimate], rows: Int[np.ndarray, " record"]
+    ) -> None:
+        self.posterior, self.estimates, self.rows = posterior, estimates, rows
+
+    @classmethod
+    def of(cls, posterior: Posterior, start: Any) -> "Guides | None":
+        """Of estimates that have a density each; None where what is given is something else."""
+        if isinstance(start, Estimate):
+            start = [start] * posterior.n_records
+        if not isinstance(start, Sequence) or len(start) != posterior.n_records:
+            return None
+        dense = all(isinstance(each, Estimate) and each.posterior is not None for each in start)
+        return cls(posterior, start, np.arange(len(start))) if dense else None
+
+    def keep(self, rows: Int[np.ndarray, " record"]) -> "Guides":
+        """Of these rows only."""
+        return Guides(self.posterior, self.estimates, rows)
+
+    def draw(
+        self, rng: np.random.Generator, n_chains: int
+    ) -> Float[np.ndarray, "record chain free"]:
+        """A draw for each chain."""
+        thetas = [self.estimates[row].posterior.sample(n_chains, rng) for row in self.rows]  # pyright: ignore
+        return self.posterior.unconstrain(inside(self.posterior.model.prior, np.stack(thetas)))
+
+    def log_density(
+        self, z: Float[np.ndarray, "record chain free"]
+    ) -> Float[np.ndarray, "record chain"]:
+        """With the Jacobian of the way to theta."""
+        thetas, _, log_det = self.posterior.whole(z)
+        found = [
+            self.estimates[row].log_prob(each) for row, each in zip(self.rows, thetas, strict=True)
+        ]
+        return np.stack(found) + log_det
+
+
 def _rounded(count: int) -> int:
     """A size not far above: 1, 2, 3, 4, 6, 8, 12, ...; each one is compiled once."""
     power = 1 << (count - 1).bit_length()
@@ -119,7 +169,7 @@ def _constrained(model: Model, on_std: bool, z):
         if on_std:
             # d std = d variance / (2 std): what is uniform in one is this in the other.
             log_prior -= jnp.where(model.prior.is_variance, 0.5 * jnp.log(theta), 0.0).sum()
-        return theta, log_prior
+        return theta, log_prior, log_det
 
     return jax.vmap(one)(z)
 

@@ -17,7 +17,7 @@ from greybayes.cli.base import (
     print_table,
     start_jax,
 )
-from greybayes.cli.results import fit_of, print_estimates
+from greybayes.cli.results import fit_of, parse_settings, print_estimates
 from greybayes.errors import EstimatorError, GreybayesError
 
 if TYPE_CHECKING:
@@ -114,9 +114,22 @@ def estimate(
     model: Annotated[
         str | None, typer.Option(help="Your own model, where the estimator is for one.")
     ] = None,
+    refine: Annotated[
+        bool,
+        typer.Option("--refine", help="Correct it with the likelihood: exact, slower."),
+    ] = False,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of --refine: min_ess=1000."),
+    ] = None,
+    seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Estimate the parameters from records, with a trained estimator."""
+    if setting and not refine:
+        raise GreybayesError("--set changes how --refine goes about it; give both.")
+    if refine:
+        start_jax()  # Before anything is loaded, so that it has all cores.
     from greybayes.amortized.estimator import load
     from greybayes.record import read_records
 
@@ -127,11 +140,26 @@ def estimate(
         for file in files
         for record in read_records(file, outputs=outputs, inputs=inputs or None)
     ]
-    # Plain NumPy: importing JAX alone would take longer than all of this.
-    estimates = trained.estimate(records, engine="numpy")
+    if refine:
+        estimates = _refined(trained, records, seed, parse_settings(setting or []))
+    else:
+        # Plain NumPy: importing JAX alone would take longer than all of this.
+        estimates = trained.estimate(records, engine="numpy")
     name = trained.header["model"]["name"]
     fits = [_fit(trained, *pair) for pair in zip(records, estimates, strict=True)]
-    print_estimates(name, "deepbayes", records, estimates, fits, as_json)
+    method = "refine" if refine else "deepbayes"
+    print_estimates(name, method, records, estimates, fits, as_json)
+
+
+def _refined(trained: "Estimator", records: "list[Record]", seed: int, settings: dict[str, Any]):
+    from greybayes.refining import refine
+
+    with bar(f"Refining {len(records)} records", 1) as tell:
+
+        def watch(progress) -> None:
+            tell(progress.iteration, progress.iterations, progress.note)
+
+        return refine(trained, records, key=seed, settings=settings, watch=watch)
 
 
 @app.command(epilog="Example: greybayes info growth2")
@@ -164,7 +192,7 @@ def _found(resume: Path) -> Path:
     )
 
 
-_SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense")
+_SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense", "components")
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:

@@ -1,0 +1,294 @@
+"""The posterior of the network, the exact one, and what the misfit check finds.
+
+    python benchmarks/posterior.py [evaluation] [speed] [efficiency] [calibration] [misfit] [sbi]
+
+Each writes a result of its own. `sbi` trains the `sbi` package's neural posterior beside ours for
+as long, in a Python of its own: `make bench-posterior` makes it.
+"""
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import greybayes as gb
+
+gb.configure()
+
+from estimate import TRUTHS  # noqa: E402
+from machine import RESULTS, write_result  # noqa: E402
+
+from greybayes.amortized.typical import LEVEL  # noqa: E402
+from greybayes.classical.methods import Progress  # noqa: E402
+
+SEED = 1
+PEER = Path(".venv-sbi/bin/python")
+
+
+def evaluation(folder: Path) -> None:
+    """Refined estimates of the paper's 100 M2 signals: their error, and how each was reached."""
+    started = last = time.perf_counter()
+
+    def watch(progress: Progress) -> None:
+        nonlocal last
+        if time.perf_counter() - last > 30:
+            last = time.perf_counter()
+            print(f"{last - started:.0f} s: {progress}", flush=True)
+
+    records = gb.read_records(folder / "growth2_evaluation_100.mat")
+    found = gb.refine("growth2", records, key=SEED, settings={"min_ess": 1000.0}, watch=watch)
+    seconds = time.perf_counter() - started
+    errors = (np.array([estimate.mean for estimate in found]) - TRUTHS["growth2"]) ** 2
+    told = [estimate.diagnostics for estimate in found]
+    figures = {
+        "mse_mean": float(errors.mean()),
+        "mse_standard_error": float(errors.mean(1).std() / np.sqrt(len(errors))),
+        "refine_seconds": round(seconds, 1),
+        "rungs": {rung: sum(each["rung"] == rung for each in told) for rung in gb_rungs()},
+        "efficiency": _quantiles([each["ess"] / each["n_draws"] for each in told]),
+        "k_hat": _quantiles([each["k_hat"] for each in told]),
+        "n_particles": _quantiles([each["n_particles"] for each in told]),
+        "over_cme_mh": _over_cme_mh(float(errors.mean())),
+    }
+    _write("posterior-evaluation", started, figures)
+
+
+def gb_rungs() -> tuple[str, ...]:
+    """The rungs of refine."""
+    from greybayes.refining import RUNGS
+
+    return RUNGS
+
+
+def _over_cme_mh(mse: float) -> float | None:
+    """The error over that of the chains of `benchmarks/classical.py`, where they were run."""
+    path = RESULTS / "classical-cme-growth2.json"
+    return mse / json.loads(path.read_text())["mse_mean"] if path.exists() else None
+
+
+def speed(_: Path, n_records: int = 8) -> None:
+    """One record, warm; and effective draws a second of refine over CME-MH, on the same records."""
+    started = time.perf_counter()
+    estimator = gb.load("growth2")
+    records = list(gb.simulate("growth2", count=n_records, key=SEED))
+    for record in records:
+        gb.refine(estimator, record, key=SEED)
+    alone = []
+    for record in records:
+        begun = time.perf_counter()
+        found = gb.refine(estimator, record, key=SEED + 1)
+        alone.append((time.perf_counter() - begun, found.diagnostics["ess"]))
+    seconds, ess = np.array(alone).T
+    gb.refine(estimator, records, key=SEED)
+    begun = time.perf_counter()
+    together = gb.refine(estimator, records, key=SEED + 1)
+    ours = sum(e.diagnostics["ess"] for e in together) / (time.perf_counter() - begun)
+    settings = {"proposal": "guided"}
+    gb.cme_mh("growth2", records, key=SEED, settings={**settings, "max_draws": 200})
+    begun = time.perf_counter()
+    chains = gb.cme_mh("growth2", records, key=SEED, settings=settings)
+    theirs = sum(min(e.diagnostics["ess"].values()) for e in chains)
+    theirs /= time.perf_counter() - begun
+    figures = {
+        "one_record_seconds": _quantiles(seconds),
+        "one_record_ess": _quantiles(ess),
+        "effective_draws_per_second": {"refine": ours, "cme_mh": theirs},
+        "ratio": ours / theirs,
+    }
+    _write("posterior-speed", started, figures)
+
+
+def efficiency(_: Path, count: int = 100) -> None:
+    """Effective draws over draws on records of the prior."""
+    started = time.perf_counter()
+    records = list(gb.simulate("growth2", count=count, key=SEED + 10))
+    found = gb.refine("growth2", records, key=SEED)
+    shares = [e.diagnostics["ess"] / e.diagnostics["n_draws"] for e in found]
+    rungs = [e.diagnostics["rung"] for e in found]
+    figures = {
+        "efficiency": _quantiles(shares),
+        "rungs": {rung: rungs.count(rung) for rung in gb_rungs()},
+    }
+    _write("posterior-efficiency", started, figures)
+
+
+def calibration(_: Path, n_draws: int = 10_000) -> None:
+    """Coverage of the intervals of the shipped M1 and M2."""
+    started = time.perf_counter()
+    figures = {
+        name: gb.calibration(gb.load(name), n_draws, SEED).to_dict()
+        for name in ("growth1", "growth2")
+    }
+    _write("posterior-calibration", started, figures)
+
+
+# What can be wrong with a record of M2, at a few sizes each: (y, x, theta, size, rng) -> y.
+
+
+def _coloured(y, x, theta, size, rng):
+    """Measurement noise with a memory: AR(1) with this coefficient, of the same variance."""
+    clean = theta[:, 1, None] * x**2
+    noise = np.empty_like(y)
+    noise[:, 0] = rng.normal(size=len(y))
+    for k in range(1, y.shape[1]):
+        noise[:, k] = size * noise[:, k - 1] + np.sqrt(1 - size**2) * rng.normal(size=len(y))
+    return clean + np.sqrt(theta[:, 3, None]) * noise
+
+
+def _offset(y, x, theta, size, rng):
+    """A sensor that shows so much too much."""
+    return y + size
+
+
+def _noisier(y, x, theta, size, rng):
+    """Measurement noise of so many times the largest variance of the prior."""
+    return theta[:, 1, None] * x**2 + np.sqrt(size) * rng.normal(size=y.shape)
+
+
+def _dead(y, x, theta, size, rng):
+    """A sensor that stands still over this last share of the record."""
+    first = round((1 - size) * y.shape[1])
+    return np.where(np.arange(y.shape[1]) < first, y, y[:, first - 1 : first])
+
+
+def _late(y, x, theta, size, rng):
+    """An output that comes so many samples late."""
+    return np.roll(y, int(size), axis=1)
+
+
+def _other_model(y, x, theta, size, rng):
+    """A record of M1, made so many times as large."""
+    paths = gb.simulate("growth1", count=len(y), key=SEED + 5)
+    return size * paths.y[:, :, 0]
+
+
+WRONGS: dict[str, tuple[Callable, list[float]]] = {
+    "noise with a memory": (_coloured, [0.3, 0.6, 0.8, 0.9, 0.95]),
+    "an offset": (_offset, [0.1, 0.2, 0.5, 1.0, 2.0]),
+    "noise outside the prior": (_noisier, [2.0, 4.0, 8.0]),
+    "a dead sensor": (_dead, [0.1, 0.2, 0.5, 0.9]),
+    "a delay": (_late, [1.0, 2.0]),
+    "another model": (_other_model, [0.1, 0.5, 1.0]),
+}
+
+
+def misfit(_: Path, count: int = 400) -> None:
+    """False alarms of the check that every estimate carries, and what it finds at which size."""
+    started = time.perf_counter()
+    estimator = gb.load("growth2")
+    rng = np.random.default_rng(SEED)
+    plain = gb.simulate("growth2", count=10_000, key=SEED + 20)
+    alarms = np.mean([e.diagnostics["misfit_p"] < LEVEL for e in estimator.estimate(list(plain))])
+    paths = gb.simulate("growth2", count=count, key=SEED + 21)
+    assert paths.x is not None
+    y, x = paths.y[:, :, 0].astype(float), paths.x[:, :, 0].astype(float)
+    before = estimator.estimate(list(paths))
+    found: dict[str, Any] = {}
+    for name, (spoil, sizes) in WRONGS.items():
+        found[name] = []
+        for size in sizes:
+            spoiled = spoil(y, x, paths.theta.astype(float), size, rng)
+            records = [gb.Record(y=row[:, None], u=estimator.input, dt=1.0) for row in spoiled]
+            after = estimator.estimate(records)
+            # By how many posterior standard deviations the parameter that moves most has moved.
+            moved = [
+                float(np.max(np.abs(b.mean - a.mean) / a.std))
+                for a, b in zip(before, after, strict=True)
+            ]
+            alarm = [e.diagnostics["misfit_p"] < LEVEL for e in after]
+            far = np.array(moved) > 2
+            found[name].append(
+                {
+                    "size": size,
+                    "found": float(np.mean(alarm)),
+                    "median_move": float(np.median(moved)),
+                    "share_that_moves_by_two": float(far.mean()),
+                    "found_of_those": float(np.mean(np.array(alarm)[far])) if far.any() else None,
+                }
+            )
+    figures = {"false_alarms": float(alarms), "level": LEVEL, "found": found}
+    _write("posterior-misfit", started, figures)
+
+
+def sbi(_: Path, minutes: float = 5.0, n_draws: int = 4000) -> None:
+    """Ours and the `sbi` package's NPE, trained for as long one after the other, on both cores."""
+    started = time.perf_counter()
+    if not PEER.exists():
+        raise SystemExit(f"{PEER} is missing: run `make bench-posterior`.")
+    paths = gb.simulate("growth2", count=n_draws, key=SEED + 30)
+    begun = time.perf_counter()
+    estimator = gb.train("growth2", minutes=minutes, seed=SEED)
+    seconds = time.perf_counter() - begun
+    ours = _judged(
+        paths,
+        estimator.means(paths.y),
+        [q.log_prob(t) for q, t in zip(estimator.posteriors(paths.y), paths.theta, strict=True)],
+    )
+    folder = Path("build/sbi")
+    folder.mkdir(parents=True, exist_ok=True)
+    test = folder / "test.npz"
+    np.savez(test, y=paths.y[:, :, 0], theta=paths.theta)
+    script = Path(__file__).with_name("peer_sbi.py")
+    run = [str(PEER), str(script), str(test), str(folder / "out.npz"), str(seconds)]
+    subprocess.run(run, check=True)
+    told = np.load(folder / "out.npz")
+    theirs = _judged(paths, told["means"], told["log_prob"])
+    figures = {
+        "training_seconds": {"ours": seconds, "sbi": float(told["seconds"])},
+        "epochs_of_sbi": int(told["epochs"]),
+        "ours": ours,
+        "sbi": theirs,
+        "log_density_gained": ours["log_density"] - theirs["log_density"],
+        "risk_ratio": ours["bayes_risk"] / theirs["bayes_risk"],
+    }
+    _write("posterior-sbi", started, figures)
+
+
+def _judged(paths: gb.Paths, means, log_prob) -> dict[str, float]:
+    errors = ((means - paths.theta) ** 2 / paths.model.prior.variance).mean(1)
+    n = np.sqrt(len(errors))
+    return {
+        "bayes_risk": float(errors.mean()),
+        "bayes_risk_standard_error": float(errors.std() / n),
+        "log_density": float(np.mean(log_prob)),
+        "log_density_standard_error": float(np.std(log_prob) / n),
+    }
+
+
+def _quantiles(values: Any) -> dict[str, float]:
+    least, median, most = np.quantile(np.asarray(values, float), [0.0, 0.5, 1.0])
+    return {"least": float(least), "median": float(median), "most": float(most)}
+
+
+def _write(name: str, started: float, figures: dict[str, Any]) -> None:
+    print(json.dumps(figures, indent=2), flush=True)
+    write_result(name, SEED, started, figures)
+
+
+JOBS: dict[str, Callable[[Path], None]] = {
+    "evaluation": evaluation,
+    "speed": speed,
+    "efficiency": efficiency,
+    "calibration": calibration,
+    "misfit": misfit,
+    "sbi": sbi,
+}
+
+
+def main() -> None:
+    """Do the jobs that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("jobs", nargs="*", choices=[*JOBS, []])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    arguments = parser.parse_args()
+    for name in arguments.jobs or JOBS:
+        JOBS[name](arguments.data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""Refine: correct the answer of a network with the likelihood, until it is exact.
+
+Thetas are drawn from the network's posterior and weighed by prior and likelihood. Where the network
+was good that is all; where it was not, the proposal learns from the weights and draws again; and
+where that does not help either, Markov chains take over. The estimate says which of these rungs
+gave it.
+"""
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from greybayes._lanes import as_key
+from greybayes._types import Seed
+from greybayes.amortized.estimator import Estimator, load
+from greybayes.classical.cme_mh import cme_mh
+from greybayes.classical.methods import Progress, Watch, as_list, like, make_settings
+from greybayes.errors import EstimatorError, GreybayesError, ModelError, Status
+from greybayes.estimate import Estimate
+from greybayes.importance import Defended, Weighed
+from greybayes.likelihood.many import ManyLogLiks
+from greybayes.likelihood.measured import Measured
+from greybayes.model import Model
+from greybayes.record import Record
+
+RUNGS = ("importance", "adapted", "mcmc")
+# Above this the largest weights have no finite variance (Vehtari et al. 2024).
+_TRUSTED_K = 0.7
+# A proposal that would need more than so many rounds had better learn.
+_FAR = 4
+# The defence: a share of draws from the network's posterior, made so much wider.
+_DEFENCE, _WIDER = 0.1, 2.0
+
+
+@dataclass(frozen=True)
+class Refine:
+    """Settings of `refine`."""
+
+    n_draws: int = 1024
+    """Draws of a round."""
+    min_ess: float = 500.0
+    """A record is done when it has so many effective draws, and a Pareto shape below 0.7."""
+    max_draws: int = 16_384
+    max_adaptations: int = 4
+    """How often the proposal learns before Markov chains take over."""
+    variance: float = 0.3
+    """Of the log-likelihood, at the network's estimate: its noise alone divides the effective
+    draws by exp of it."""
+    n_particles: int | None = None
+    """None: for each record so many that the log-likelihood has that variance."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("n_draws", 100), ("max_draws", self.n_draws), ("max_adaptations", 0)):
+            if getattr(self, name) < least:
+                raise GreybayesError(f"{name} is {getattr(self, name)}, expected {least} or more.")
+        if not self.variance > 0:
+            raise GreybayesError(f"variance is {self.variance}, expected more than 0.")
+        if self.n_particles is not None and self.n_particles < 1:
+            raise GreybayesError(f"n_particles is {self.n_particles}, expected 1 or more.")
+
+
+def refine(
+    estimator: Estimator | str,
+    records: Record | Sequence[Record],
+    *,
+    key: Seed = 0,
+    settings: Refine | Mapping[str, Any] | None = None,
+    watch: Watch | None = None,
+) -> Any:
+    """The exact posterior of each record, from a network's, as an `Estimate` with weighted samples.
+
+    Its diagnostics say which rung gave it (`importance`, `adapted` or `mcmc`), how many effective
+    draws it is worth, the Pareto shape `k_hat` of its weights and the log evidence.
+
+    >>> import greybayes as gb
+    >>> record = gb.simulate("linear-gaussian", key=1)[0]
+    >>> estimate = refine("linear-gaussian", record)
+    >>> estimate.diagnostics["rung"], estimate.diagnostics["ess"] > 500
+    ('importance', True)
+    """
+    begun = time.perf_counter()
+    estimator = load(estimator) if isinstance(estimator, str) else estimator
+    settings = make_settings(Refine, settings)
+    model = estimator.model
+    lacks = ManyLogLiks.missing(model)
+    if lacks:
+        raise ModelError(f"refine cannot serve {type(model).__name__}: {lacks}.")
+    several = as_list(records)
+    if not several:
+        return []
+    fast = estimator.estimate(several)
+    if fast[0].posterior is None or estimator.line is None:
+        raise EstimatorError(
+            "this estimator gives no posterior to refine; train it with the head posterior."
+        )
+    run = _Run(estimator, several, fast, settings, as_key(key), watch)
+    run.draw()
+    run.chains()
+    seconds = (time.perf_counter() - begun) / len(several)
+    return like(records, run.estimates(seconds))
+
+
+class _Run:
+    """The draws of all records, and the rung that each has reached."""
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        records: list[Record],
+        fast: list[Estimate],
+        settings: Refine,
+        key: Key[Array, ""],
+        watch: Watch | None,
+    ) -> None:
+        self.records, self.fast, self.settings = records, fast, settings
+        self.model, self.name = estimator.model, estimator.header["model"]["name"]
+        assert estimator.line is not None
+        self.line = estimator.line
+        self.watch = watch or (lambda progress: None)
+        key_particles, self._key, key_draws, self._key_chains = jr.split(key, 4)
+        self.rng = np.random.default_rng(np.asarray(jr.key_data(key_draws)))
+        self.log_liks = ManyLogLiks(
+            self.model, _signals(estimator, records), n_particles=settings.n_particles
+        )
+        self.log_liks.choose(
+            np.array([estimate.mean for estimate in fast]), key_particles, settings.variance
+        )
+        self.weighed = [
+            Weighed.before(_first(estimate), self.model.prior.size) for estimate in fast
+        ]
+        self.adaptations = np.zeros(len(records), int)
+        self.failed: list[int] = []
+        self.chained: dict[int, Estimate] = {}
+
+    def draw(self) -> None:
+        """Rounds of draws until each record is done, or given over to chains."""
+        wanted = dict.fromkeys(range(len(self.records)), self.settings.n_draws)
+        number = 0
+        while wanted:
+            number += 1
+            for count in sorted(set(wanted.values())):
+                rows = [row for row, each in wanted.items() if each == count]
+                self._round(np.array(rows), count, f"round {number}")
+            left = {row: self._wanted(row) for row in wanted}
+            wanted = {row: count for row, count in left.items() if count}
+
+    def _wanted(self, row: int) -> int:
+        """How many more draws a record needs, from the proposal that it then has."""
+        settings, weighed = self.settings, self.weighed[row]
+        n, trusted = len(weighed.thetas), weighed.k_hat <= _TRUSTED_K
+        if trusted and weighed.ess >= settings.min_ess:
+            return 0
+        # More of the same where that is not far, or nothing is left to learn.
+        needed = int(1.1 * n * settings.min_ess / max(weighed.ess, 1e-9)) - n
+        exhausted = self.adaptations[row] >= settings.max_adaptations
+        if trusted and n + needed <= (settings.max_draws if exhausted else _FAR * settings.n_draws):
+            # A power of two of rounds: few shapes are compiled.
+            return settings.n_draws << (needed // settings.n_draws).bit_length()
+        if exhausted:
+            self.failed.append(row)
+            return 0
+        self.adaptations[row] += 1
+        weighed.proposal = weighed.adapted(self.line)
+        return settings.n_draws
+
+    def _round(self, rows: Int[np.ndarray, " record"], count: int, name: str) -> None:
+        thetas = np.stack([self.weighed[row].proposal.sample(count, self.rng) for row in rows])
+        self._key, key = jr.split(self._key)
+        total = thetas.shape[0] * count
+
+        def tell(done: int) -> None:
+            self.watch(Progress(done, total, f"{name}, {len(rows)} records"))
+
+        log_target = self.log_liks.at(thetas, rows, key, tell)
+        log_target += _log_priors(self.model, thetas.reshape(total, -1)).reshape(thetas.shape[:2])
+        for i, row in enumerate(rows):
+            self.weighed[row].add(thetas[i], np.nan_to_num(log_target[i], nan=-np.inf))
+
+    def chains(self) -> None:
+        """Particle MCMC, from the draws, for the records that draws did not serve."""
+        if not self.failed:
+            return
+        start = np.array(
+            [self.weighed[row].weights @ self.weighed[row].thetas for row in self.failed]
+        )
+        estimates = cme_mh(
+            self.model,
+            [self.records[row] for row in self.failed],
+            key=self._key_chains,
+            settings={
+                "proposal": self.log_liks.filter.proposal,
+                "n_particles": self.settings.n_particles,
+            },
+            start=start,
+            watch=self.watch,
+        )
+        self.chained = dict(zip(self.failed, estimates, strict=True))
+
+    def estimates(self, seconds: float) -> list[Estimate]:
+        """What each record gives."""
+        return [self._estimate(row, seconds) for row in range(len(self.records))]
+
+    def _estimate(self, row: int, seconds: float) -> Estimate:
+        weighed, fast = self.weighed[row], self.fast[row]
+        diagnostics = {
+            "rung": RUNGS[2 if row in self.chained else int(self.adaptations[row] > 0)],
+            "ess": weighed.ess,
+            "k_hat": weighed.k_hat,
+            "n_draws": len(weighed.thetas),
+            "log_evidence": weighed.log_evidence,
+            "likelihood": self.log_liks.kind,
+            **fast.diagnostics,
+        }
+        if self.log_liks.kind == "particle":
+            diagnostics["n_particles"] = int(self.log_liks.n_particles[row])
+        common: dict[str, Any] = {
+            "method": "refine",
+            "model": self.name,
+            "seconds": seconds,
+            "settings": asdict(self.settings),
+        }
+        if row in self.chained:
+            chained = self.chained[row]
+            status = chained.status if chained.status is not Status.ok else fast.status
+            diagnostics = {**diagnostics, **chained.diagnostics}
+            return chained.replace(status=status, diagnostics=diagnostics, **common)
+        return Estimate.from_samples(
+            fast.names,
+            weighed.thetas,
+            weighed.weights,
+            diagnostics=diagnostics,
+            status=fast.status,
+            **common,
+        )
+
+
+def _first(estimate: Estimate) -> Defended:
+    mixture: Any = estimate.posterior
+    return Defended(mixture, mixture.widened(_WIDER), _DEFENCE)
+
+
+def _signals(estimator: Estimator, records: list[Record]) -> Measured:
+    """The signals of all records; one without u has the input that was trained for."""
+    trained = estimator.input
+    inputs = [trained if record.u is None else record.u for record in records]
+    return Measured(
+        np.stack([record.y for record in records]), np.stack([np.asarray(u) for u in inputs])
+    )
+
+
+def _log_priors(
+    model: Model, thetas: Float[np.ndarray, "draw param"]
+) -> Float[np.ndarray, " draw"]:
+    filled = np.resize(thetas, (1 << (len(thetas) - 1).bit_length(), thetas.shape[1]))
+    with jax.enable_x64(True):
+        found = _compiled_prior(model, jnp.asarray(filled, jnp.float64))
+        return np.array(found)[: len(thetas)]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compiled_prior(model: Model, thetas):
+    return jax.vmap(model.prior.log_prob)(thetas)

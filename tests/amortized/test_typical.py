@@ -1,0 +1,68 @@
+"""Is a record typical? False alarms as often as stated, and what is found."""
+
+import numpy as np
+import pytest
+
+from greybayes.amortized import typical
+
+N, SUMMARY = 3000, 12
+
+
+def drawn(n, seed, noise=1.0):
+    """Summaries that depend on theta, with noise of one direction that depends on it too."""
+    rng = np.random.default_rng(seed)
+    theta = rng.uniform(0, 1, (n, 2))
+    mix = np.random.default_rng(0).normal(size=(5, SUMMARY))
+    basis = np.column_stack([theta, theta**2, np.prod(theta, 1)])
+    off = noise * (0.1 + theta[:, :1]) * rng.normal(size=(n, SUMMARY))
+    return basis @ mix + off, theta
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    return typical.calibrate(typical.fit(*drawn(N, 1)), *drawn(N, 2))
+
+
+def p_values(arrays, summaries, thetas):
+    distances = typical.distance(np, arrays, summaries, thetas)
+    return typical.p_values(arrays["typical.reference"], distances)
+
+
+def test_the_p_values_of_the_model_are_uniform(arrays):
+    p = p_values(arrays, *drawn(N, 3))
+    for level in (0.01, 0.05, 0.5):
+        error = 4 * np.sqrt(2 * level * (1 - level) / N)
+        assert (p < level).mean() == pytest.approx(level, abs=error)
+
+
+def test_false_alarms_do_not_depend_on_theta(arrays):
+    summaries, thetas = drawn(N, 4)
+    p = p_values(arrays, summaries, thetas)
+    for part in (thetas[:, 0] < 0.5, thetas[:, 0] >= 0.5):
+        assert (p[part] < 0.05).mean() == pytest.approx(0.05, abs=0.03)
+
+
+def test_more_noise_is_found(arrays):
+    assert (p_values(arrays, *drawn(500, 5, noise=3.0)) < typical.LEVEL).mean() > 0.9
+
+
+def test_a_summary_that_is_no_number_is_not_typical(arrays):
+    summaries, thetas = drawn(3, 6)
+    summaries[1] = np.nan
+    p = p_values(arrays, summaries, thetas)
+    assert p[1] == 1 / (1 + N)
+    assert (p[[0, 2]] > p[1]).all()
+
+
+def test_a_summary_with_a_constant_entry_can_be_compared():
+    summaries, thetas = drawn(N, 7)
+    summaries[:, 3] = 2.0
+    fresh, again = drawn(N, 8)
+    fresh[:, 3] = 2.0
+    found = typical.calibrate(typical.fit(summaries, thetas), fresh, again)
+    assert np.isfinite(found["typical.reference"]).all()
+
+
+def test_many_parameters_have_no_products():
+    assert typical._basis(np, np.zeros((1, 11))).shape == (1, 23)
+    assert typical._basis(np, np.zeros((1, 3))).shape == (1, 10)

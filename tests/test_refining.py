@@ -1,0 +1,173 @@
+"""Refine: the exact posterior from a network's, whatever the network is like."""
+
+import numpy as np
+import pytest
+from helpers.tiny import records_of, with_arrays
+
+import greybayes as gb
+from greybayes.errors import EstimatorError, GreybayesError
+from greybayes.likelihood.many import ManyLogLiks, kind_of
+from greybayes.likelihood.measured import measured_batch
+
+
+@pytest.fixture(scope="module")
+def records(tiny):
+    return records_of(tiny, 3)
+
+
+def exact(tiny, record, n=60_000):
+    """Mean and covariance by plain importance sampling from the prior with Kalman's likelihood."""
+    model = tiny.model
+    thetas = gb.simulate(model, n_steps=2, count=n, key=11).theta.astype(float)
+    log_lik = gb.kalman_log_lik(model, thetas, record)
+    weights = np.exp(log_lik - log_lik.max())
+    weights /= weights.sum()
+    mean = weights @ thetas
+    off = thetas - mean
+    error = np.sqrt((weights[:, None] ** 2 * off**2).sum(0))
+    return mean, (weights[:, None] * off).T @ off, error, weights
+
+
+def test_a_linear_gaussian_model_gives_kalmans_posterior(tiny, records):
+    for record, estimate in zip(records, gb.refine(tiny, records), strict=True):
+        mean, covariance, error, _ = exact(tiny, record)
+        std = np.sqrt(np.diag(covariance))
+        within = 4 * (error + std / np.sqrt(estimate.diagnostics["ess"]))
+        assert (np.abs(estimate.mean - mean) < within).all()
+        np.testing.assert_allclose(estimate.std, std, rtol=0.15)
+        assert estimate.diagnostics["ess"] >= 500
+        assert estimate.diagnostics["likelihood"] == "kalman"
+        assert estimate.status is gb.Status.ok
+
+
+def test_the_evidence_is_the_mean_likelihood_under_the_prior(tiny, records):
+    thetas = gb.simulate(tiny.model, n_steps=2, count=60_000, key=12).theta.astype(float)
+    log_lik = gb.kalman_log_lik(tiny.model, thetas, records[0])
+    expected = np.logaddexp.reduce(log_lik) - np.log(len(log_lik))
+    assert gb.refine(tiny, records[0]).diagnostics["log_evidence"] == pytest.approx(
+        expected, abs=0.15
+    )
+
+
+def shifted(tiny, records, by):
+    """A head that is wrong by so many posterior standard deviations, in every parameter."""
+    arrays = dict(tiny.arrays)
+    bias = np.array(arrays["head.raw.bias"])
+    components, size = 8, len(tiny.names)
+    line = tiny.line
+    spread = np.mean(
+        [line.to_line(np, e.sample(500)).std(0) for e in tiny.estimate(records)], axis=0
+    )
+    bias[components : components * (1 + size)] += np.tile(by * spread, components)
+    arrays["head.raw.bias"] = bias.astype(np.float32)
+    return with_arrays(tiny, arrays)
+
+
+def test_a_bad_head_costs_draws_and_not_exactness(tiny, records):
+    good = gb.refine(tiny, records)
+    for by in (1.0, 3.0):
+        bad = gb.refine(shifted(tiny, records, by), records)
+        for one, other in zip(good, bad, strict=True):
+            std = one.std
+            error = std * (one.diagnostics["ess"] ** -0.5 + other.diagnostics["ess"] ** -0.5)
+            assert (np.abs(one.mean - other.mean) < 4.5 * error).all()
+            assert other.diagnostics["ess"] >= 500
+        efficiency = [
+            np.mean([e.diagnostics["ess"] / e.diagnostics["n_draws"] for e in each])
+            for each in (good, bad)
+        ]
+        assert efficiency[1] < efficiency[0] + 0.05
+
+
+def test_chains_take_over_where_draws_do_not_serve(tiny, records):
+    """No adaptation is allowed, and far more effective draws are asked than there may be draws."""
+    settings = {"max_adaptations": 0, "n_draws": 128, "max_draws": 128, "min_ess": 1e6}
+    estimate = gb.refine(tiny, records[0], settings={**settings, "n_particles": 40})
+    assert estimate.diagnostics["rung"] == "mcmc"
+    assert max(estimate.diagnostics["r_hat"].values()) < 1.1
+    mean, covariance, _, _ = exact(tiny, records[0])
+    np.testing.assert_allclose(estimate.mean, mean, atol=0.5 * np.sqrt(np.diag(covariance)).max())
+
+
+def test_the_same_key_gives_the_same_bits(tiny, records):
+    one, other = (gb.refine(tiny, records[:2], key=5) for _ in range(2))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a.samples, b.samples)
+        np.testing.assert_array_equal(a.weights, b.weights)
+
+
+def test_progress_is_told(tiny, records):
+    seen = []
+    gb.refine(tiny, records, watch=seen.append)
+    assert seen
+    assert all(0 < each.iteration <= each.iterations for each in seen)
+
+
+def test_no_record_gives_no_estimate(tiny):
+    assert gb.refine(tiny, []) == []
+
+
+def test_an_estimator_without_posterior_is_refused(tiny, records):
+    architecture = tiny.header["architecture"]
+    sizes = {name: size for name, size in architecture["sizes"].items() if name != "components"}
+    architecture = {**architecture, "head": "bounded", "sizes": sizes}
+    bare = gb.Estimator({**tiny.header, "architecture": architecture}, tiny.arrays)
+    with pytest.raises(EstimatorError, match="train it with the head posterior"):
+        gb.refine(bare, records)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"n_draws": 10}, {"variance": 0.0}, {"n_particles": 0}, {"max_draws": 5}]
+)
+def test_settings_out_of_range_are_refused(tiny, records, settings):
+    with pytest.raises(GreybayesError, match=next(iter(settings))):
+        gb.refine(tiny, records, settings=settings)
+
+
+def test_a_model_without_a_density_is_refused(tiny, records):
+    class Blind(type(tiny.model)):
+        """Its observation can be drawn from only."""
+
+        def observation(self, x, u, p, t):
+            normal = super().observation(x, u, p, t)
+            return gb.Sampler(lambda key: normal.sample(key))
+
+    blind = gb.Estimator(tiny.header, tiny.arrays)
+    blind.__dict__["model"] = Blind()
+    with pytest.raises(gb.GreybayesError, match="refine cannot serve Blind"):
+        gb.refine(blind, records)
+
+
+# The likelihoods of many thetas.
+
+
+@pytest.mark.parametrize("name", ["fir", "linear-gaussian"])
+def test_exact_likelihoods_are_those_of_their_own_functions(name):
+    model = gb.get_model(name)
+    paths = list(gb.simulate(model, n_steps=12, count=2, key=1))
+    thetas = gb.simulate(model, n_steps=2, count=6, key=2).theta.reshape(2, 3, -1).astype(float)
+    import jax.random as jr
+
+    many = ManyLogLiks(model, measured_batch(model, paths))
+    found = many.at(thetas, np.arange(2), jr.key(0))
+    exactly = {"closed form": gb.output_error_log_lik, "kalman": gb.kalman_log_lik}[kind_of(model)]
+    for i, record in enumerate(paths):
+        np.testing.assert_allclose(found[i], exactly(model, thetas[i], record), rtol=1e-6)
+
+
+def test_particle_likelihoods_are_near_the_exact_ones():
+    """Records with different numbers of particles, in one call, each to its own row."""
+    import jax.random as jr
+
+    model = gb.get_model("linear-gaussian")
+    paths = list(gb.simulate(model, n_steps=12, count=3, key=3))
+    thetas = np.repeat([list(record.theta.values()) for record in paths], 2, axis=0)
+    thetas = thetas.reshape(3, 2, -1)
+    many = ManyLogLiks(model, measured_batch(model, paths), gb.Filter("guided"))
+    many.kind, many.n_particles = "particle", np.array([2000, 1000, 2000])
+    found = many.at(thetas, np.arange(3), jr.key(1))
+    for i, record in enumerate(paths):
+        np.testing.assert_allclose(found[i], gb.kalman_log_lik(model, thetas[i], record), atol=0.3)
+    # Of some rows only, in their order.
+    some = many.at(thetas[[2, 0]], np.array([2, 0]), jr.key(2))
+    np.testing.assert_allclose(some, found[[2, 0]], atol=0.4)

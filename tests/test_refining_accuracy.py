@@ -1,0 +1,53 @@
+"""Refined estimates of the paper's models against the grid filter. Slow: `make accuracy`."""
+
+import numpy as np
+import pytest
+from helpers.grid import m1_posterior, m2_posterior
+from helpers.tiny import with_arrays
+
+import greybayes as gb
+
+COUNT = 50
+ORACLES = {
+    "growth1": lambda y: m1_posterior(y),
+    "growth2": lambda y: m2_posterior(y, np.random.default_rng(1)),
+}
+# Effective draws that leave a squared distance of less than a thousandth of the posterior's
+# variance to chance.
+SETTINGS = {"min_ess": 2000.0, "max_draws": 65_536}
+
+
+def shifted(estimator, records):
+    """The same with a head that is off by one posterior standard deviation, in every parameter."""
+    size = len(estimator.names)
+    components = estimator.header["architecture"]["sizes"]["components"]
+    line = estimator.line
+    estimates = estimator.estimate(records)
+    spread = np.mean([line.to_line(np, e.sample(500)).std(0) for e in estimates], axis=0)
+    arrays = dict(estimator.arrays)
+    bias = np.array(arrays["head.raw.bias"])
+    bias[components : components * (1 + size)] += np.tile(spread, (components, 1)).ravel()
+    arrays["head.raw.bias"] = bias.astype(np.float32)
+    return with_arrays(estimator, arrays)
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize("name", list(ORACLES))
+def test_refined_means_are_those_of_the_grid_filter(name):
+    estimator = gb.load(name)
+    records = list(gb.simulate(name, count=COUNT, key=77))
+    exact = ORACLES[name](np.stack([record.y[:, 0] for record in records]))
+    variance = estimator.model.prior.variance
+    # What the oracle itself leaves to chance is taken off.
+    noise = (exact.error**2 / variance).mean()
+    for used in (estimator, shifted(estimator, records)):
+        found = gb.refine(used, records, key=1, settings=SETTINGS)
+        means = np.array([estimate.mean for estimate in found])
+        distance = ((means - exact.mean) ** 2 / variance).mean()
+        assert distance - noise < 0.002
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize("name", list(ORACLES))
+def test_intervals_of_the_shipped_ones_hold_what_they_promise(name):
+    assert gb.calibration(gb.load(name), 10_000, 1).largest_gap < 0.015
