@@ -1,6 +1,7 @@
 """How good and how fast are the classical methods, on the paper's 100 signals?
 
-    python benchmarks/classical.py [filter] [draws] [cme-growth2] [cme-growth1] [psem] [cpf-saem]
+    python benchmarks/classical.py [filter] [draws] [cme-growth2] [cme-growth1] [psem]
+        [cpf-saem] [profile]
 
 Each writes a result of its own. `filter` and `draws` compare with the `particles` package, which
 wants an older NumPy and so a Python of its own: `make bench-classical` makes it.
@@ -8,12 +9,15 @@ wants an older NumPy and so a Python of its own: `make bench-classical` makes it
 
 import argparse
 import contextlib
+import functools
+import importlib
 import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -191,14 +195,66 @@ def effective_draws(folder: Path, n_records: int = 16, n_particles: int = 500) -
     write_result("classical-draws", SEED, started, figures)
 
 
+# Where the time of a method goes: (module, function) of its parts.
+PARTS = {
+    "cme-mh": (("cme_mh", "_look"), ("posterior", "log_liks")),
+    "psem": (("psem", "expect"), ("psem", "maximise")),
+    "cpf-saem": (("cpf_saem", "_passed"), ("cpf_saem", "_updated")),
+}
+
+
+def profile(folder: Path, n_records: int = 20) -> None:
+    """The share of each method's seconds in its parts, once everything is compiled."""
+    started = time.perf_counter()
+    jobs = {
+        "cme-mh": ("growth2", {**GUIDED, "burn_in": 50, "max_draws": 150}),
+        "psem": ("growth2", {}),
+        "cpf-saem": ("growth1", {}),
+    }
+    figures: dict[str, Any] = {"records": n_records}
+    for name, (model, settings) in jobs.items():
+        records = gb.read_records(folder / f"{model}_evaluation_100.mat")[:n_records]
+        run = functools.partial(get_method(name).run, model, records, settings=settings)
+        run(key=SEED)
+        spent: dict[str, float] = {}
+        with contextlib.ExitStack() as stack:
+            for home, part in PARTS[name]:
+                module = importlib.import_module(f"greybayes.classical.{home}")
+                timed = _timed(getattr(module, part), spent, part.strip("_"))
+                stack.enter_context(mock.patch.object(module, part, timed))
+            begun = time.perf_counter()
+            run(key=SEED)
+            total = time.perf_counter() - begun
+        shares = {part: seconds / total for part, seconds in spent.items()}
+        figures[name] = {"seconds": total, "shares": shares, "rest": 1 - sum(shares.values())}
+    print(json.dumps(figures, indent=2))
+    write_result("classical-profile", SEED, started, figures)
+
+
+def _timed(part: Callable[..., Any], spent: dict[str, float], label: str) -> Callable[..., Any]:
+    """The same function, which adds its seconds to `spent`."""
+    import jax
+
+    def timed(*given: Any) -> Any:
+        begun = time.perf_counter()
+        found = jax.block_until_ready(part(*given))
+        spent[label] = spent.get(label, 0.0) + time.perf_counter() - begun
+        return found
+
+    return timed
+
+
 # From a start that good, 100 draws are enough to learn the walk.
 CHAINS = {"burn_in": 100}
+# M1 needs thousands of particles; 200 effective draws leave half a percent to its error.
+FEWER = {**CHAINS, "min_ess": 200.0, "min_draws": 100}
 GUIDED = {**CHAINS, "proposal": "guided"}
 JOBS: dict[str, Callable[[Path], None]] = {
     "filter": bootstrap_filter,
     "draws": effective_draws,
     "cme-growth2": lambda data: on_evaluation_set("cme-growth2", "cme-mh", "growth2", data, GUIDED),
-    "cme-growth1": lambda data: on_evaluation_set("cme-growth1", "cme-mh", "growth1", data, CHAINS),
+    "cme-growth1": lambda data: on_evaluation_set("cme-growth1", "cme-mh", "growth1", data, FEWER),
+    "profile": profile,
     "psem": lambda data: on_evaluation_set("psem", "psem", "growth2", data, {}),
     "cpf-saem": lambda data: on_evaluation_set("cpf-saem", "cpf-saem", "growth1", data, {}),
 }

@@ -161,11 +161,39 @@ def test_estimate_prints_json(lg):
         assert each["record"] == record.name
         assert each["status"] == "ok"
         assert each["seconds"] > 0
-        # A mean alone: this estimator knows no uncertainty.
-        assert [p.keys() for p in each["parameters"]] == [{"name", "mean"}] * 4
+        assert [p.keys() for p in each["parameters"]] == [{"name", "mean", "std", "interval95"}] * 4
+        assert 0 < each["diagnostics"]["misfit_p"] <= 1
         assert [p["name"] for p in each["parameters"]] == ["a", "b", "q", "r"]
         means = [p["mean"] for p in each["parameters"]]
         np.testing.assert_allclose(means, estimate.mean, atol=1e-5)
+
+
+def test_refine_prints_the_exact_answer_and_its_rung(lg, tiny):
+    tiny.save("tiny.estimator")
+    args = ("estimate", "tiny.estimator", "records.csv", "--refine", "--set", "min_ess=200")
+    printed = json.loads(ok(*args, "--seed", "3", "--json"))
+    assert printed["method"] == "refine"
+    records = gb.read_records("records.csv", outputs=["y"], inputs=["u"])
+    expected = gb.refine(tiny, records, key=3, settings={"min_ess": 200})
+    for each, estimate in zip(printed["records"], expected, strict=True):
+        assert each["diagnostics"]["rung"] in ("importance", "adapted", "mcmc")
+        assert each["diagnostics"]["ess"] >= 200
+        means = [p["mean"] for p in each["parameters"]]
+        np.testing.assert_allclose(means, estimate.mean, rtol=1e-6)
+
+
+def test_settings_of_refine_need_refine(lg):
+    assert "give both" in refused("estimate", "a.estimator", "records.csv", "--set", "min_ess=9")
+
+
+def test_a_record_that_the_model_cannot_have_made_is_named(lg, tiny):
+    tiny.save("tiny.estimator")
+    record = gb.read_records("records.csv")[0]
+    write_records("odd.csv", gb.Record(y=record.y + 50.0, u=record.u, name="odd"))
+    result = run("estimate", "tiny.estimator", "odd.csv")
+    assert result.exit_code == 0
+    assert "odd: misfit:" in result.stderr
+    assert "widen the prior or mend the model" in " ".join(result.stderr.split())
 
 
 def test_several_files_and_columns_by_name(lg, folder):

@@ -60,8 +60,7 @@ class Posterior:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Theta, the log-prior of z, and the log of the Jacobian's determinant that is in it."""
         flat = z.reshape(-1, z.shape[-1])
-        # A power of two of rows: few compilations, whatever number comes.
-        filled = np.resize(flat, (1 << (len(flat) - 1).bit_length(), flat.shape[1]))
+        filled = _filled(flat)
         with jax.enable_x64(True):
             found = jax.device_get(
                 _constrained(self.model, self.settings.variances == "std", filled)
@@ -72,10 +71,10 @@ class Posterior:
 
     def unconstrain(self, thetas: Float[np.ndarray, "*lanes param"]) -> np.ndarray:
         """The inverse: z of theta."""
+        flat = thetas.reshape(-1, thetas.shape[-1])
         with jax.enable_x64(True):
-            flat = jnp.asarray(thetas.reshape(-1, thetas.shape[-1]), jnp.float64)
-            z = np.asarray(_unconstrained(self.model, flat))
-        return z.reshape(*thetas.shape[:-1], -1)
+            z = np.asarray(_unconstrained(self.model, jnp.asarray(_filled(flat), jnp.float64)))
+        return z[: len(flat)].reshape(*thetas.shape[:-1], -1)
 
     def choose(self, thetas: Float[np.ndarray, "record place param"]) -> None:
         """Choose the number of particles of each record, unless it was given.
@@ -153,6 +152,11 @@ class Guides:
             self.estimates[row].log_prob(each) for row, each in zip(self.rows, thetas, strict=True)
         ]
         return np.stack(found) + log_det
+
+
+def _filled(rows: Float[np.ndarray, "row _"]) -> Float[np.ndarray, "power _"]:
+    """A power of two of rows: few compilations, whatever number comes."""
+    return np.resize(rows, (1 << (len(rows) - 1).bit_length(), rows.shape[1]))
 
 
 def _rounded(count: int) -> int:
