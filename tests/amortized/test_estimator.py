@@ -75,8 +75,8 @@ def test_several_records_in_one_pass_are_one_by_one(tiny):
 
 def test_several_records_are_one_call(tiny, monkeypatch):
     calls = []
-    real = Estimator.means
-    monkeypatch.setattr(Estimator, "means", lambda *a, **k: calls.append(1) or real(*a, **k))
+    real = Estimator.outputs
+    monkeypatch.setattr(Estimator, "outputs", lambda *a, **k: calls.append(1) or real(*a, **k))
     tiny.estimate(records_of(tiny, 5))
     assert len(calls) == 1
 
@@ -340,7 +340,7 @@ def test_numpy_equals_jax(make, name):
     spread = np.sqrt(estimator.model.prior.variance)
     np.testing.assert_allclose(plain / spread, jax / spread, atol=1e-5)
     # Not near one point, where any two agree.
-    assert np.ptp(jax / spread, axis=0).min() > 0.02
+    assert np.ptp(jax / spread, axis=0).min() > 0.01
 
 
 @pytest.mark.parametrize("n_steps", [1, 3, 4, 23])
