@@ -6,8 +6,10 @@ from helpers import BOUND
 from scipy.stats import beta
 
 import greybayes as gb
+from greybayes.classical import cme_mh as module
 from greybayes.classical.cme_mh import cme_mh
 from greybayes.classical.metropolis import Kernel, Points, move
+from greybayes.classical.posterior import Posterior
 from greybayes.errors import GreybayesError, ModelError, Status
 from greybayes.likelihood.kalman import kalman_log_lik
 from greybayes.zoo.linear_gaussian import LinearGaussian
@@ -92,6 +94,19 @@ def test_a_density_to_jump_to_leaves_the_posterior_exact(records):
         records, cme_mh(TWO, records, key=4, settings=settings, start=start), strict=True
     ):
         check(estimate, *quadrature(TWO, record))
+
+
+def test_a_record_that_sticks_gets_more_particles_and_starts_anew(records, monkeypatch):
+    """One that would have converged, but not as soon as it has to here."""
+    monkeypatch.setattr(module, "_PATIENCE", 200)
+    monkeypatch.setattr(module, "_LOOK", 100)
+    monkeypatch.setattr(Posterior, "choose", lambda self, thetas: None)
+    settings = {"burn_in": 300, "min_ess": 500.0, "max_draws": 1500}
+    estimate = cme_mh(TWO, records[0], key=1, settings=settings)
+    # 128 to begin with, and four times as many each time, twice at most.
+    assert estimate.diagnostics["n_particles"] in (512, 2048)
+    assert estimate.samples.shape[1] <= 1300
+    check(estimate, *quadrature(TWO, records[0]))
 
 
 def test_the_published_variant_is_uniform_on_standard_deviations(records):

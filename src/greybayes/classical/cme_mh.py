@@ -43,6 +43,11 @@ _LEARN, _REFRESH = 25, 10
 _LOOK = 100
 # Draws of an estimate's density from which the first kernel learns.
 _KNOWN = 200
+# Draws after which a record that has not converged gets more particles: chains stick to lucky
+# log-likelihoods where those are noisy.
+_PATIENCE = 1500
+# So many times patience may a record have cost when it is helped again: twice, as they go.
+_LAST_HELP = 1
 # Draws of the prior from which each chain picks its start, and those that are looked at again.
 _CANDIDATES, _FINALISTS = 32, 4
 
@@ -219,6 +224,7 @@ class _Run:
         found: list[_Found | None] = [None] * len(rows)
         draws: list[np.ndarray] = []
         accepted: list[np.ndarray] = []
+        first = np.zeros(len(rows), int)
         guides = self.guides
         while len(rows):
             points, moved = move(
@@ -240,14 +246,22 @@ class _Run:
                 continue
             z = np.moveaxis(np.stack(draws), 0, 2)  # record, chain, draw, free
             thetas = posterior.constrain(z)[0]
-            rates = np.mean(accepted, axis=(0, 2))
-            done = []
+            done, stuck = [], []
             for i, row in enumerate(rows):
-                each = _look(thetas[i], float(rates[i]), int(posterior.n_particles[row]), settings)
+                rate = float(np.mean([moved[i] for moved in accepted[first[i] :]]))
+                kept = thetas[i, :, first[i] :]
+                each = _look(kept, rate, int(posterior.n_particles[row]), settings)
                 if last or each.converged:
                     found[row] = each
                     done.append(i)
+                elif n - first[i] >= _PATIENCE and first[i] <= _LAST_HELP * _PATIENCE:
+                    stuck.append(i)
+            if stuck and posterior.add_particles(rows[stuck]):
+                # What was drawn with too few particles is forgotten, and every one starts anew.
+                first[stuck] = n
+                points = _replaced(points, stuck, posterior.at(points.z[stuck], rows[stuck]))
             keep = np.setdiff1d(np.arange(len(rows)), done)
+            first = first[keep]
             rows = rows[keep]
             guides = None if guides is None else guides.keep(rows)
             points, kernel = Points(*(a[keep] for a in points)), Kernel(*(a[keep] for a in kernel))
@@ -257,6 +271,14 @@ class _Run:
     def _tell(self, i: int, phase: str, accepted: list[np.ndarray]) -> None:
         rate = np.mean([moved.mean() for moved in accepted[-_LEARN:]])
         self.watch(Progress(i, self.total, f"{phase}, acceptance {rate:.2f}"))
+
+
+def _replaced(points: Points, places: list[int], new: Points) -> Points:
+    """The same points, with others at some places."""
+    changed = Points(*(np.array(each) for each in points))
+    for old, part in zip(changed, new, strict=True):
+        old[places] = part
+    return changed
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from greybayes.classical.metropolis import Points
 from greybayes.classical.starts import inside, prior_draws, spread
 from greybayes.estimate import Estimate
 from greybayes.likelihood.measured import Measured
-from greybayes.likelihood.monte_carlo import choose_for, log_liks
+from greybayes.likelihood.monte_carlo import MOST_PARTICLES, choose_for, log_liks
 from greybayes.model import Model
 
 if TYPE_CHECKING:
@@ -88,6 +88,13 @@ class Posterior:
             for place in np.moveaxis(thetas, 1, 0)
         ]
         self.n_particles = np.max(chosen, axis=0)
+
+    def add_particles(self, rows: Int[np.ndarray, " record"]) -> bool:
+        """Four times as many for these records, unless they were given; whether there are more."""
+        before = self.n_particles[rows]
+        if not self.fixed:
+            self.n_particles[rows] = np.minimum(4 * before, MOST_PARTICLES)
+        return bool((self.n_particles[rows] > before).any())
 
     def at(
         self,
