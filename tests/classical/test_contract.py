@@ -33,7 +33,13 @@ SERVED = {
     "least-squares": set(MODELS) - {"lotka-volterra", "sir"},
     "map": EXACT,
 }
-PAIRS = [(method, model) for method in METHODS for model in MODELS]
+# Variants of models that are in the quick table already.
+VARIANTS = {"growth", "growth1-text", "coupled-drives-theta"}
+PAIRS = [
+    pytest.param(method, model, marks=[pytest.mark.accuracy] if model in VARIANTS else [])
+    for method in METHODS
+    for model in MODELS
+]
 
 
 def short_record(model):
