@@ -225,8 +225,8 @@ def test_a_users_module_is_trained(own):
     estimate = estimator.estimate(record)
     model = estimator.model
     assert model.prior.in_support(jnp.asarray(estimate.mean, jnp.float32))
-    # 3 * 5 + 5, and the head: 5 * 8 + 8, 8 * 8 + 8, 8 * 4 + 4.
-    assert estimator.header["n_weights"] == 20 + 48 + 72 + 36
+    # 3 * 5 + 5, the mean: 5 * 8 + 8, 8 * 8 + 8, 8 * 4 + 4, the posterior: 8 * 8 + 8, 8 * 120 + 120.
+    assert estimator.header["n_weights"] == 20 + (48 + 72 + 36) + (72 + 1080)
 
 
 def test_a_users_module_runs_in_jax_whatever_engine_is_asked_for(own):
