@@ -20,19 +20,20 @@ from greybayes.diagnose.checks import (
 )
 from greybayes.diagnose.residuals import residuals
 from greybayes.errors import GreybayesError, ModelError, ThetaError
+from greybayes.zoo.linear_gaussian import LinearGaussian
 
 LINEAR = [0.7, 1.0, 0.3, 0.2]
 
 
-def bent_linear() -> gb.Model:
-    """The same system as `linear-gaussian`, written so that Kalman's formulas are not found."""
+class BentLinear(LinearGaussian):
+    """The same system, written so that Kalman's formulas are not found."""
 
-    class BentLinear(type(gb.get_model("linear-gaussian"))):
-        def transition(self, x, u, p, t):
-            # Not affine by its program, though it is by value.
-            return dist.Normal(p.a * jnp.sqrt(x**2) * jnp.sign(x) + p.b * u, jnp.sqrt(p.q))
+    def transition(self, x, u, p, t):
+        # Not affine by its program, though it is by value.
+        return dist.Normal(p.a * jnp.abs(x) * jnp.sign(x) + p.b * u, jnp.sqrt(p.q))
 
-    return BentLinear()
+
+BENT = BentLinear()
 
 
 class Level(gb.Model):
@@ -109,12 +110,12 @@ def test_of_a_linear_gaussian_model_they_whiten_the_joint_distribution(linear):
 def test_those_of_particles_are_those_of_the_kalman_filter(linear):
     record = with_gaps(linear)
     exact = residuals("linear-gaussian", LINEAR, record)[:, 0]
-    drawn = residuals(bent_linear(), LINEAR, record, key=1, n_particles=8192)[:, 0]
+    drawn = residuals(BENT, LINEAR, record, key=1, n_particles=2048)[:, 0]
     np.testing.assert_array_equal(np.isnan(drawn), np.isnan(exact))
     error = (drawn - exact)[~np.isnan(exact)]
-    # A rank among 8192 draws: sqrt(p (1 - p) / 8192) over the normal density, 0.014 in the middle.
-    assert np.sqrt(np.mean(error**2)) < 0.05
-    again = residuals(bent_linear(), LINEAR, record, key=1, n_particles=8192)[:, 0]
+    # A rank among 2048 draws: sqrt(p (1 - p) / 2048) over the normal density, 0.03 in the middle.
+    assert np.sqrt(np.mean(error**2)) < 0.1
+    again = residuals(BENT, LINEAR, record, key=1, n_particles=2048)[:, 0]
     np.testing.assert_array_equal(drawn, again)
 
 
@@ -123,7 +124,7 @@ def test_an_outlier_is_far_out_whoever_predicts_it(linear):
     y[100] += 10.0
     record = gb.Record(y, linear.u)
     exact = residuals("linear-gaussian", LINEAR, record)[100, 0]
-    drawn = residuals(bent_linear(), LINEAR, record, n_particles=2048)[100, 0]
+    drawn = residuals(BENT, LINEAR, record, n_particles=2048)[100, 0]
     assert exact > 8
     # The tail is continued exponentially, which is heavier than a normal one.
     assert 5 < drawn < exact
@@ -132,7 +133,7 @@ def test_an_outlier_is_far_out_whoever_predicts_it(linear):
 @pytest.mark.parametrize("noise", ["student", "poisson"])
 def test_noise_that_is_not_normal_has_normal_scores(noise):
     model = Level(noise=noise, n_steps=1000)
-    record = gb.simulate(model, [8.0], key=4)[0]
+    record = gb.simulate(model, np.array([8.0]), key=4)[0]
     e = residuals(model, [8.0], record)[:, 0]
     assert kstest(e, "norm").pvalue > 0.01
     if noise == "student":
@@ -146,7 +147,7 @@ def test_noise_that_is_not_normal_has_normal_scores(noise):
 
 def test_outputs_are_scored_one_by_one_with_the_gaps_of_each():
     model = TwoOutputs(n_steps=400)
-    record = gb.simulate(model, [0.6], key=5)[0]
+    record = gb.simulate(model, np.array([0.6]), key=5)[0]
     y = record.y.copy()
     y[10:20, 0] = np.nan
     e = residuals(model, [0.6], gb.Record(y, record.u))
