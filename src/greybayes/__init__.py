@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from greybayes.continuous import zero_order_hold as zero_order_hold
     from greybayes.diagnose.calibration import Calibration as Calibration
     from greybayes.diagnose.calibration import calibration as calibration
-    from greybayes.diagnose.misfit import Misfit as Misfit
-    from greybayes.diagnose.misfit import check_fit as check_fit
-    from greybayes.diagnose.residuals import residuals as residuals
     from greybayes.errors import GreybayesError as GreybayesError
     from greybayes.errors import Status as Status
     from greybayes.estimate import Estimate as Estimate
@@ -116,9 +113,6 @@ _HOMES = {
     # Can it be trusted?
     "calibration": "diagnose.calibration",
     "Calibration": "diagnose.calibration",
-    "check_fit": "diagnose.misfit",
-    "Misfit": "diagnose.misfit",
-    "residuals": "diagnose.residuals",
     # Odds and ends.
     "Status": "errors",
     "GreybayesError": "errors",

@@ -24,7 +24,7 @@ class Line:
     that does not vanish at a bound then has the tail of a normal, which a mixture of normals can
     follow. What is bounded below goes through the logarithm.
 
-    >>> line = Line(("interval", "above", "real"), ((0.0, 2.0), (1.0,), ()), (0, 0, 0), (1, 1, 1))
+    >>> line = Line(("interval", "above", "real"), ((0.0, 2.0), (1.0,), ()), (0.0,) * 3, (1.0,) * 3)
     >>> z = line.to_line(np, np.array([1.0, 2.0, 3.0]))
     >>> z.round(6).tolist(), line.from_line(np, z)[0].round(6).tolist()
     ([0.0, 0.0, 3.0], [1.0, 2.0, 3.0])
