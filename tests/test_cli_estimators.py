@@ -53,6 +53,12 @@ def made(tmp_path_factory, compiled):
     return folders
 
 
+@pytest.fixture(scope="module")
+def trained(compiled):
+    """A few seconds of training."""
+    return train_tiny()
+
+
 @pytest.fixture
 def lg(made, monkeypatch):
     monkeypatch.chdir(made["linear-gaussian"])
@@ -168,13 +174,13 @@ def test_estimate_prints_json(lg):
         np.testing.assert_allclose(means, estimate.mean, atol=1e-5)
 
 
-def test_refine_prints_the_exact_answer_and_its_rung(lg, tiny):
-    tiny.save("tiny.estimator")
+def test_refine_prints_the_exact_answer_and_its_rung(lg, trained):
+    trained.save("tiny.estimator")
     args = ("estimate", "tiny.estimator", "records.csv", "--refine", "--set", "min_ess=200")
     printed = json.loads(ok(*args, "--seed", "3", "--json"))
     assert printed["method"] == "refine"
     records = gb.read_records("records.csv", outputs=["y"], inputs=["u"])
-    expected = gb.refine(tiny, records, key=3, settings={"min_ess": 200})
+    expected = gb.refine(trained, records, key=3, settings={"min_ess": 200})
     for each, estimate in zip(printed["records"], expected, strict=True):
         assert each["diagnostics"]["rung"] in ("importance", "adapted", "mcmc")
         assert each["diagnostics"]["ess"] >= 200
@@ -186,8 +192,8 @@ def test_settings_of_refine_need_refine(lg):
     assert "give both" in refused("estimate", "a.estimator", "records.csv", "--set", "min_ess=9")
 
 
-def test_a_record_that_the_model_cannot_have_made_is_named(lg, tiny):
-    tiny.save("tiny.estimator")
+def test_a_record_that_the_model_cannot_have_made_is_named(lg, trained):
+    trained.save("tiny.estimator")
     record = gb.read_records("records.csv")[0]
     write_records("odd.csv", gb.Record(y=record.y + 50.0, u=record.u, name="odd"))
     result = run("estimate", "tiny.estimator", "odd.csv")
