@@ -80,8 +80,8 @@ def test_a_bad_head_costs_draws_and_not_exactness(tiny, records):
 
 
 def test_chains_take_over_where_draws_do_not_serve(tiny, records):
-    """No adaptation is allowed, and far more effective draws are asked than there may be draws."""
-    settings = {"max_adaptations": 0, "n_draws": 128, "max_draws": 128, "min_ess": 1e6}
+    """No adaptation is allowed, and more effective draws are asked than there may be draws."""
+    settings = {"max_adaptations": 0, "n_draws": 128, "max_draws": 128, "min_ess": 300.0}
     estimate = gb.refine(tiny, records[0], settings={**settings, "n_particles": 40})
     assert estimate.diagnostics["rung"] == "mcmc"
     assert max(estimate.diagnostics["r_hat"].values()) < 1.1

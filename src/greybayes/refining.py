@@ -36,6 +36,8 @@ RUNGS = ("importance", "adapted", "mcmc")
 _TRUSTED_K = 0.7
 # A proposal that would need more than so many rounds had better learn.
 _FAR = 4
+# Draws of a posterior near which the likelihood is made ready.
+_NEAR = 23
 # The defence: a share of draws from the network's posterior, made so much wider.
 _DEFENCE, _WIDER = 0.1, 2.0
 
@@ -130,9 +132,8 @@ class _Run:
         self.log_liks = ManyLogLiks(
             self.model, _signals(estimator, records), n_particles=settings.n_particles
         )
-        self.log_liks.choose(
-            np.array([estimate.mean for estimate in fast]), key_particles, settings.variance
-        )
+        near = [np.vstack([each.mean, each.posterior.sample(_NEAR, self.rng)]) for each in fast]  # pyright: ignore
+        self.log_liks.choose(np.array(near), key_particles, settings.variance)
         self.weighed = [
             Weighed.before(_first(estimate), self.model.prior.size) for estimate in fast
         ]
@@ -191,14 +192,16 @@ class _Run:
         start = np.array(
             [self.weighed[row].weights @ self.weighed[row].thetas for row in self.failed]
         )
+        given = self.settings.n_particles
+        settings: dict[str, Any] = {"min_ess": self.settings.min_ess, "likelihood": "exact"}
+        if given is not None:
+            proposal = self.log_liks.filter.proposal
+            settings |= {"likelihood": "particle", "proposal": proposal, "n_particles": given}
         estimates = cme_mh(
             self.model,
             [self.records[row] for row in self.failed],
             key=self._key_chains,
-            settings={
-                "proposal": self.log_liks.filter.proposal,
-                "n_particles": self.settings.n_particles,
-            },
+            settings=settings,
             start=start,
             watch=self.watch,
         )
@@ -216,11 +219,9 @@ class _Run:
             "k_hat": weighed.k_hat,
             "n_draws": len(weighed.thetas),
             "log_evidence": weighed.log_evidence,
-            "likelihood": self.log_liks.kind,
+            **self.log_liks.told(row),
             **fast.diagnostics,
         }
-        if self.log_liks.kind == "particle":
-            diagnostics["n_particles"] = int(self.log_liks.n_particles[row])
         common: dict[str, Any] = {
             "method": "refine",
             "model": self.name,
@@ -231,6 +232,8 @@ class _Run:
             chained = self.chained[row]
             status = chained.status if chained.status is not Status.ok else fast.status
             diagnostics = {**diagnostics, **chained.diagnostics}
+            # One number, as on the other rungs: of the parameter that has fewest.
+            diagnostics["ess"] = min(chained.diagnostics["ess"].values())
             return chained.replace(status=status, diagnostics=diagnostics, **common)
         return Estimate.from_samples(
             fast.names,

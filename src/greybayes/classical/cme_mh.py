@@ -43,6 +43,8 @@ _LEARN, _REFRESH = 25, 10
 _LOOK = 100
 # Draws of an estimate's density from which the first kernel learns.
 _KNOWN = 200
+# Thetas near which an exact likelihood is made ready.
+_NEAR = 24
 # Draws after which a record that has not converged gets more particles: chains stick to lucky
 # log-likelihoods where those are noisy.
 _PATIENCE = 1500
@@ -65,6 +67,9 @@ class CmeMh:
     min_draws: int = 200
     max_draws: int = 10_000
     """Draws of a chain after which a record that is not done is given up: `unconverged`."""
+    likelihood: str = "particle"
+    """`exact`: without noise where the model has it (closed form, Kalman, or nodes for one state)
+    and the record allows it."""
     n_particles: int | None = None
     """None: for each record so many that its log-likelihood has a variance of about 1."""
     proposal: str = "bootstrap"
@@ -84,9 +89,17 @@ class CmeMh:
                 raise GreybayesError(f"{name} is {getattr(self, name)}, expected {least} or more.")
         if self.n_particles is not None and self.n_particles < 1:
             raise GreybayesError(f"n_particles is {self.n_particles}, expected 1 or more.")
+        if self.n_particles is not None and self.likelihood == "exact":
+            raise GreybayesError(
+                "n_particles is for the likelihood particle; leave one of them out."
+            )
         if not 0 <= self.jump < 1:
             raise GreybayesError(f"jump is {self.jump}, expected a share from 0 to below 1.")
-        for name, known in (("walk", ("adapted", "diagonal")), ("variances", ("stated", "std"))):
+        for name, known in (
+            ("walk", ("adapted", "diagonal")),
+            ("variances", ("stated", "std")),
+            ("likelihood", ("particle", "exact")),
+        ):
             if getattr(self, name) not in known:
                 raise GreybayesError(
                     f"{name} is {getattr(self, name)!r}, expected {' or '.join(known)}."
@@ -162,21 +175,23 @@ class _Run:
         self.watch = watch or (lambda progress: None)
         self.total = settings.burn_in + settings.max_draws
         self.guides: Guides | None = None
+        self.exact = settings.likelihood == "exact"
 
     def begin(self, key, start: Any) -> Points:
         """Points that the prior and the record agree on, each chain on its own, or those given."""
         n_chains, posterior = self.settings.n_chains, self.posterior
         self.guides = Guides.of(posterior, start)
         if self.guides is not None:
-            z = self.guides.draw(self.rng, n_chains)
-            posterior.choose(posterior.constrain(z[:, :1])[0])
-            return posterior.at(z)
+            z = self.guides.draw(self.rng, max(n_chains, _NEAR))
+            posterior.choose(posterior.constrain(z[:, : _NEAR if self.exact else 1])[0])
+            return posterior.at(z[:, :n_chains])
         if start is not None:
             given = starts(posterior.model, key, 1, posterior.n_records, start)
             z = posterior.unconstrain(np.repeat(given, n_chains, axis=1))
             # A little apart, so that R-hat can tell whether they found together.
             z = z + 0.1 * posterior.spread * self.rng.standard_normal(z.shape)
-            posterior.choose(given)
+            if not self.exact:  # That waits until the chains have come nearer.
+                posterior.choose(given)
             return posterior.at(z)
         thetas = starts(posterior.model, key, n_chains * _CANDIDATES, posterior.n_records)
         z = posterior.unconstrain(thetas)
@@ -185,7 +200,8 @@ class _Run:
         worst_first = points.log_lik.reshape(z.shape[:-1]).argsort(-1)
         z = np.take_along_axis(z, worst_first[..., -_FINALISTS:, None], axis=2)
         # The number of particles is chosen where the record is, not in the middle of nowhere.
-        posterior.choose(posterior.constrain(z[:, :1, -1])[0])
+        if not self.exact:
+            posterior.choose(posterior.constrain(z[:, :1, -1])[0])
         again = posterior.at(z.reshape(len(z), -1, z.shape[-1])).log_lik.reshape(z.shape[:-1])
         picked = np.take_along_axis(z, again.argmax(-1)[..., None, None], axis=2)[:, :, 0]
         return posterior.at(picked)
@@ -205,7 +221,7 @@ class _Run:
             history.append(points.z)
             accepted.append(moved)
             if i == settings.burn_in // 2:
-                posterior.choose(posterior.constrain(points.z)[0])
+                posterior.choose(posterior.constrain(self._near(history))[0])
             if i % _REFRESH == 0 or i in (settings.burn_in // 2, settings.burn_in):
                 # A lucky log-likelihood must not hold a chain back while the kernel learns.
                 points = posterior.at(points.z)
@@ -216,6 +232,14 @@ class _Run:
             if i % _REFRESH == 0:
                 self._tell(i, "burn-in", accepted)
         return points, kernel
+
+    def _near(self, history: list[np.ndarray]) -> Float[np.ndarray, "record place free"]:
+        """Where the chains are; for an exact likelihood, also where they have been lately."""
+        if not self.exact:
+            return history[-1]
+        lately = np.concatenate(history[len(history) // 2 :], axis=1)
+        picked = np.linspace(0, lately.shape[1] - 1, _NEAR).astype(int)
+        return lately[:, self.rng.permutation(picked)]
 
     def sample(self, points: Points, kernel: Kernel) -> "list[_Found]":
         """Draw until every record is done or given up."""
@@ -250,7 +274,7 @@ class _Run:
             for i, row in enumerate(rows):
                 rate = float(np.mean([moved[i] for moved in accepted[first[i] :]]))
                 kept = thetas[i, :, first[i] :]
-                each = _look(kept, rate, int(posterior.n_particles[row]), settings)
+                each = _look(kept, rate, posterior.told(int(row)), settings)
                 if last or each.converged:
                     found[row] = each
                     done.append(i)
@@ -287,13 +311,13 @@ class _Found:
 
     thetas: Float[np.ndarray, "chain draw param"]
     acceptance: float
-    n_particles: int
+    told: dict[str, Any]
     r_hat: Float[np.ndarray, " param"]
     ess: Float[np.ndarray, " param"]
     converged: bool
 
 
-def _look(thetas: np.ndarray, acceptance: float, n_particles: int, settings: CmeMh) -> _Found:
+def _look(thetas: np.ndarray, acceptance: float, told: dict[str, Any], settings: CmeMh) -> _Found:
     import arviz
 
     columns = np.moveaxis(thetas, -1, 0)
@@ -301,7 +325,7 @@ def _look(thetas: np.ndarray, acceptance: float, n_particles: int, settings: Cme
         r_hat = np.array([float(arviz.rhat(column)) for column in columns])
         ess = np.array([float(arviz.ess(column)) for column in columns])
     converged = bool((r_hat < settings.max_r_hat).all() and (ess >= settings.min_ess).all())
-    return _Found(thetas, acceptance, n_particles, r_hat, ess, converged)
+    return _Found(thetas, acceptance, told, r_hat, ess, converged)
 
 
 def _estimate(model: Model, settings: CmeMh, found: _Found, common: dict[str, Any]) -> Estimate:
@@ -310,7 +334,7 @@ def _estimate(model: Model, settings: CmeMh, found: _Found, common: dict[str, An
         "acceptance": found.acceptance,
         "ess": dict(zip(names, found.ess.tolist(), strict=True)),
         "r_hat": dict(zip(names, found.r_hat.tolist(), strict=True)),
-        "n_particles": found.n_particles,
+        **found.told,
     }
     status = Status.ok if found.converged else Status.unconverged
     if found.acceptance == 0:

@@ -1,4 +1,4 @@
-"""The posterior of each record of a batch, on the real line, with a particle likelihood."""
+"""The posterior of each record of a batch, on the real line, with the likelihood of a setting."""
 
 import functools
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 from greybayes.classical.metropolis import Points
 from greybayes.classical.starts import inside, prior_draws, spread
 from greybayes.estimate import Estimate
+from greybayes.likelihood.many import ManyLogLiks
 from greybayes.likelihood.measured import Measured
 from greybayes.likelihood.monte_carlo import MOST_PARTICLES, choose_for, log_liks
 from greybayes.model import Model
@@ -37,6 +38,7 @@ class Posterior:
         self.fixed = settings.n_particles is not None or model.structure.output_error
         self.n_particles = np.full(self.n_records, 1 if model.structure.output_error else first)
         self._key, self._asked = key, 0
+        self.exact: ManyLogLiks | None = None
 
     def _new_key(self) -> Key[Array, ""]:
         self._asked += 1
@@ -79,8 +81,13 @@ class Posterior:
     def choose(self, thetas: Float[np.ndarray, "record place param"]) -> None:
         """Choose the number of particles of each record, unless it was given.
 
-        The most that any of the places asks for: a chain sticks where its noise is greatest.
+        The most that any of the places asks for: a chain sticks where its noise is greatest. For an
+        exact likelihood the places are those near which it is made ready.
         """
+        if self.settings.likelihood == "exact":
+            self.exact = ManyLogLiks(self.model, self.signals)
+            self.exact.choose(thetas, self._new_key(), 1.0)
+            return
         if self.fixed:
             return
         chosen = [
@@ -92,9 +99,15 @@ class Posterior:
     def add_particles(self, rows: Int[np.ndarray, " record"]) -> bool:
         """Four times as many for these records, unless they were given; whether there are more."""
         before = self.n_particles[rows]
-        if not self.fixed:
+        if not self.fixed and self.exact is None:
             self.n_particles[rows] = np.minimum(4 * before, MOST_PARTICLES)
         return bool((self.n_particles[rows] > before).any())
+
+    def told(self, row: int) -> dict[str, Any]:
+        """For diagnostics: the size of a record's likelihood."""
+        if self.exact is not None:
+            return self.exact.told(row)
+        return {"n_particles": int(self.n_particles[row])}
 
     def at(
         self,
@@ -104,6 +117,8 @@ class Posterior:
         """The points z of all records, or of some of them."""
         rows = np.arange(self.n_records) if rows is None else rows
         thetas, log_prior = self.constrain(z)
+        if self.exact is not None:
+            return Points(z, log_prior, self.exact.at(thetas, rows, self._new_key()))
         log_lik = np.empty(log_prior.shape)
         numbers = self.n_particles[rows]
         for n in np.unique(numbers):

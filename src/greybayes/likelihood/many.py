@@ -1,10 +1,13 @@
 """Log-likelihoods of many thetas for each of many records: exact where a model has it.
 
-Without process noise it is a closed form, for linear-Gaussian models it is Kalman's, and for all
-others a particle filter's, each record with as many particles as its noise asks for.
+Without process noise it is a closed form, for linear-Gaussian models it is Kalman's, for others
+with one state a quadrature on nodes that are placed for each record. For all the rest, and for
+records that would need too many nodes, it is a particle filter's, each record with as many
+particles as its noise asks for.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from greybayes.likelihood import kalman, output_error
 from greybayes.likelihood.density import without_density
+from greybayes.likelihood.grid import Nodes, choose_nodes, grid_log_liks, stacked, without_grid
 from greybayes.likelihood.measured import Measured
 from greybayes.likelihood.monte_carlo import choose_for, log_liks
 from greybayes.likelihood.particle import Filter
@@ -25,15 +29,18 @@ _TOGETHER = 2048
 
 
 def kind_of(model: Model) -> str:
-    """Which likelihood a model has: `closed form`, `kalman` or `particle`.
+    """Which likelihood a model has: `closed form`, `kalman`, `grid` or `particle`.
 
     >>> import greybayes as gb
-    >>> [kind_of(gb.get_model(name)) for name in ("fir", "linear-gaussian", "growth2")]
-    ['closed form', 'kalman', 'particle']
+    >>> names = "fir", "linear-gaussian", "growth2", "van-der-pol"
+    >>> [kind_of(gb.get_model(name)) for name in names]
+    ['closed form', 'kalman', 'grid', 'particle']
     """
     if output_error.not_output_error(model) is None:
         return "closed form"
-    return "kalman" if kalman.is_linear_gaussian(model) else "particle"
+    if kalman.is_linear_gaussian(model):
+        return "kalman"
+    return "particle" if without_grid(model) else "grid"
 
 
 class ManyLogLiks:
@@ -47,12 +54,19 @@ class ManyLogLiks:
         n_particles: int | None = None,
     ) -> None:
         self.model, self.signals = model, signals
-        self.kind = kind_of(model)
+        kind = kind_of(model)
+        self.kind = "particle" if kind == "grid" and n_particles is not None else kind
         # Looking ahead pays for itself wherever it can be done.
-        guided = self.kind == "particle" and has_gaussian_transition(model)
+        guided = self.is_drawn and has_gaussian_transition(model)
         self.filter = settings or Filter("guided" if guided else "bootstrap")
         self._given = n_particles
         self.n_particles = np.full(len(signals.y), n_particles or 0)
+        self._nodes: list[Nodes | None] = [None] * len(signals.y)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether particles are needed, if only to place nodes."""
+        return self.kind in ("grid", "particle")
 
     @staticmethod
     def missing(model: Model) -> str | None:
@@ -60,13 +74,45 @@ class ManyLogLiks:
         return without_density(model, "observation")
 
     def choose(
-        self, thetas: Float[np.ndarray, "record param"], key: Key[Array, ""], variance: float
+        self,
+        thetas: Float[np.ndarray, "record place param"],
+        key: Key[Array, ""],
+        variance: float,
     ) -> None:
-        """Choose each record's particles, unless they were given: so many for this variance."""
-        if self.kind == "particle" and self._given is None:
-            self.n_particles = choose_for(
-                self.model, thetas, self.signals, key, self.filter, variance
+        """Choose what each record needs near some thetas: nodes, or particles for this variance.
+
+        Particles are chosen at the first of the thetas, unless they were given.
+        """
+        if not self.is_drawn:
+            return
+        key_nodes, key_particles = jr.split(key)
+        if self.kind == "grid":
+            keys = jr.split(key_nodes, len(thetas))
+            self._nodes = [
+                choose_nodes(self.model, *given, self.filter)
+                for given in zip(thetas, map(Measured, *self.signals), keys, strict=True)
+            ]
+        rows = np.flatnonzero(self.n_nodes == 0)
+        if self._given is None and len(rows):
+            signals = Measured(*(a[rows] for a in self.signals))
+            first = thetas[rows, 0]
+            self.n_particles[rows] = choose_for(
+                self.model, first, signals, key_particles, self.filter, variance
             )
+
+    @property
+    def n_nodes(self) -> Int[np.ndarray, " record"]:
+        """Of each record; 0 where it has particles."""
+        return np.array([0 if nodes is None else nodes.x.shape[1] for nodes in self._nodes])
+
+    def told(self, row: int) -> dict[str, Any]:
+        """For diagnostics: the likelihood of a record, and its size."""
+        if not self.is_drawn:
+            return {"likelihood": self.kind}
+        nodes = int(self.n_nodes[row])
+        if nodes:
+            return {"likelihood": "grid", "n_nodes": nodes}
+        return {"likelihood": "particle", "n_particles": int(self.n_particles[row])}
 
     def at(
         self,
@@ -76,24 +122,42 @@ class ManyLogLiks:
         tell: Callable[[int], None] = lambda done: None,
     ) -> Float[np.ndarray, "record draw"]:
         """Of the thetas of some records, given by their rows; `tell` hears how many are done."""
-        if self.kind != "particle":
+        if not self.is_drawn:
             return self._exact(thetas, rows, tell)
         n_draws = thetas.shape[1]
         found = np.empty(thetas.shape[:2]).reshape(-1)
         flat, records = thetas.reshape(-1, thetas.shape[2]), np.repeat(rows, n_draws)
         keys = jr.split(key, len(flat))
         done = 0
-        for n in np.unique(self.n_particles[rows]):
-            here = np.flatnonzero(self.n_particles[records] == n)
+        # Records with as many nodes, or else as many particles, go together.
+        sizes = np.stack([self.n_nodes, self.n_particles * (self.n_nodes == 0)], axis=1)[records]
+        for n_nodes, n in np.unique(sizes, axis=0):
+            here = np.flatnonzero((sizes == (n_nodes, n)).all(1))
             for part in np.split(here, range(_TOGETHER, len(here), _TOGETHER)):
-                # A power of two, so that few numbers are compiled.
-                filled = np.resize(part, 1 << (len(part) - 1).bit_length())
-                y, u = (a[records[filled]] for a in self.signals)
-                some = log_liks(self.model, int(n), self.filter, flat[filled], y, u, keys[filled])
-                found[part] = some[: len(part)]
+                if n_nodes:
+                    found[part] = self._on_nodes(flat[part], records[part])
+                else:
+                    found[part] = self._with_particles(
+                        int(n), flat[part], records[part], keys[part]
+                    )
                 done += len(part)
                 tell(done)
         return found.reshape(thetas.shape[:2])
+
+    def _with_particles(self, n, thetas, records, keys) -> Float[np.ndarray, " draw"]:
+        # A power of two, so that few numbers are compiled.
+        filled = np.resize(np.arange(len(thetas)), 1 << (len(thetas) - 1).bit_length())
+        y, u = (a[records[filled]] for a in self.signals)
+        some = log_liks(self.model, n, self.filter, thetas[filled], y, u, keys[filled])
+        return some[: len(thetas)]
+
+    def _on_nodes(self, thetas, records) -> Float[np.ndarray, " draw"]:
+        several, rows = np.unique(records, return_inverse=True)
+        # A power of two of records, too.
+        filled = np.resize(several, 1 << (len(several) - 1).bit_length())
+        nodes = stacked([nodes for row in filled if (nodes := self._nodes[row]) is not None])
+        signals = Measured(*(a[filled] for a in self.signals))
+        return grid_log_liks(self.model, thetas, signals, nodes, rows)
 
     def _exact(self, thetas, rows, tell) -> Float[np.ndarray, "record draw"]:
         exact = {"closed form": output_error._log_liks, "kalman": kalman._log_liks}[self.kind]

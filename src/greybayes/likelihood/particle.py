@@ -5,8 +5,9 @@
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -146,29 +147,43 @@ class Batch(NamedTuple):
     key: Key[Array, " batch"]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def batch_increments(
     model: Model, n_particles: int, settings: Filter, batch: Batch
 ) -> Float[Array, "batch steps"]:
-    """The increments of many filters, split over all devices, in parts that fit their caches."""
+    """The increments of many filters."""
+    return batch_passes(model, n_particles, settings, False, batch).increments
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def batch_passes(
+    model: Model, n_particles: int, settings: Filter, keep: bool, batch: Batch
+) -> Passed:
+    """Many filters, split over all devices, in parts that fit their caches; each leaf has a batch.
+
+    `keep` keeps the clouds.
+    """
 
     def one(theta, y, u, key):
         late = delayed(model, u)
-        return filter_pass(model, model.p(theta), y, late, key, n_particles, settings).increments
+        return filter_pass(model, model.p(theta), y, late, key, n_particles, settings, keep)
 
     def on_device(batch: Batch):
         together = max(1, min(len(batch.theta), _TOGETHER // n_particles))
         return jax.lax.map(lambda b: one(*b), tuple(batch), batch_size=together)
 
-    n_devices = jax.device_count()
-    size = len(batch.theta)
+    return over_devices(on_device, batch)
+
+
+def over_devices(run: Callable[..., Any], batch: Any, *shared: Any) -> Any:
+    """A function of a batch, which is split over all devices; what is shared goes to each whole."""
+    size, n_devices = len(jax.tree.leaves(batch)[0]), jax.device_count()
     filled = -size % n_devices
     full = jax.tree.map(lambda a: jnp.concatenate([a, a[:filled]]), batch) if filled else batch
-    run = jax.shard_map(
-        on_device,
+    split = jax.shard_map(
+        run,
         mesh=Mesh(jax.devices(), ("cores",)),
-        in_specs=(PartitionSpec("cores"),),
+        in_specs=(PartitionSpec("cores"), *(PartitionSpec() for _ in shared)),
         out_specs=PartitionSpec("cores"),
         check_vma=False,
     )
-    return run(full)[:size]
+    return jax.tree.map(lambda a: a[:size], split(full, *shared))
