@@ -50,6 +50,17 @@ def test_fit_shows_a_table_with_the_truth(file):
     assert "fit " in shown
 
 
+def test_check_says_whether_the_model_can_have_made_the_record(file, tmp_path):
+    result = json.loads(ok("fit", "map", "fir", file, "--check", "--json"))
+    assert [each["check"]["status"] for each in result["records"]] == ["ok", "ok"]
+    record = gb.read_records(file)[0]
+    gb.write_records(tmp_path / "offset.csv", [gb.Record(record.y + 1.0, record.u)])
+    spoilt = run("fit", "map", "fir", tmp_path / "offset.csv", "--check")
+    assert spoilt.exit_code == 0
+    assert "residuals: mean" in spoilt.stdout
+    assert "the residuals of y" in spoilt.stderr
+
+
 def test_a_status_that_is_not_ok_is_said_with_what_to_do(file):
     settings = [part for each in ("burn_in=50", "max_draws=10") for part in ("--set", each)]
     result = run("fit", "cme-mh", "fir", file, *settings)

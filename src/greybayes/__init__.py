@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     from greybayes.continuous import zero_order_hold as zero_order_hold
     from greybayes.diagnose.calibration import Calibration as Calibration
     from greybayes.diagnose.calibration import calibration as calibration
+    from greybayes.diagnose.misfit import Misfit as Misfit
+    from greybayes.diagnose.misfit import check_fit as check_fit
+    from greybayes.diagnose.residuals import residuals as residuals
     from greybayes.errors import GreybayesError as GreybayesError
     from greybayes.errors import Status as Status
     from greybayes.estimate import Estimate as Estimate
+    from greybayes.likelihood.grid import grid_log_lik as grid_log_lik
     from greybayes.likelihood.kalman import kalman_filter as kalman_filter
     from greybayes.likelihood.kalman import kalman_log_lik as kalman_log_lik
     from greybayes.likelihood.kalman import kalman_smoother as kalman_smoother
@@ -89,6 +93,7 @@ _HOMES = {
     "kalman_smoother": "likelihood.kalman",
     "kalman_log_lik": "likelihood.kalman",
     "output_error_log_lik": "likelihood.output_error",
+    "grid_log_lik": "likelihood.grid",
     "particle_filter": "likelihood.monte_carlo",
     "particle_log_lik": "likelihood.monte_carlo",
     "choose_particles": "likelihood.monte_carlo",
@@ -113,6 +118,9 @@ _HOMES = {
     # Can it be trusted?
     "calibration": "diagnose.calibration",
     "Calibration": "diagnose.calibration",
+    "check_fit": "diagnose.misfit",
+    "Misfit": "diagnose.misfit",
+    "residuals": "diagnose.residuals",
     # Odds and ends.
     "Status": "errors",
     "GreybayesError": "errors",

@@ -59,6 +59,9 @@ FigureOut = Annotated[Path, typer.Option("-o", "--output", help="A .png, .svg or
 ThetaTexts = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help=_THETA)]
 InputText = Annotated[str | None, typer.Option("--input", metavar="DESIGN|FILE", help=_INPUT)]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="Check residuals and predictions: can the model be right?")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from greybayes.cli.base import (
+    Check,
     InputText,
     Json,
     Seed,
@@ -17,7 +18,7 @@ from greybayes.cli.base import (
     print_table,
     start_jax,
 )
-from greybayes.cli.results import fit_of, parse_settings, print_estimates
+from greybayes.cli.results import checked, fit_of, parse_settings, print_estimates
 from greybayes.errors import EstimatorError, GreybayesError
 
 if TYPE_CHECKING:
@@ -122,13 +123,14 @@ def estimate(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of --refine: min_ess=1000."),
     ] = None,
+    check: Check = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Estimate the parameters from records, with a trained estimator."""
     if setting and not refine:
         raise GreybayesError("--set changes how --refine goes about it; give both.")
-    if refine:
+    if refine or check:
         start_jax()  # Before anything is loaded, so that it has all cores.
     from greybayes.amortized.estimator import load
     from greybayes.record import read_records
@@ -148,7 +150,8 @@ def estimate(
     name = trained.header["model"]["name"]
     fits = [_fit(trained, *pair) for pair in zip(records, estimates, strict=True)]
     method = "refine" if refine else "deepbayes"
-    print_estimates(name, method, records, estimates, fits, as_json)
+    checks = checked(trained.model, records, estimates, seed) if check else None
+    print_estimates(name, method, records, estimates, fits, as_json, checks)
 
 
 def _refined(trained: "Estimator", records: "list[Record]", seed: int, settings: dict[str, Any]):

@@ -6,6 +6,7 @@ import typer
 
 from greybayes.classical.methods import METHODS, Progress, get_method
 from greybayes.cli.base import (
+    Check,
     Json,
     ModelName,
     Seed,
@@ -15,7 +16,7 @@ from greybayes.cli.base import (
     print_json,
     print_table,
 )
-from greybayes.cli.results import fit_of, parse_settings, print_estimates
+from greybayes.cli.results import checked, fit_of, parse_settings, print_estimates
 from greybayes.errors import GreybayesError
 
 _METHOD = f"One of {', '.join(METHODS)}."
@@ -42,6 +43,7 @@ def fit(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as burn_in=1000."),
     ] = None,
     start: Annotated[str | None, typer.Option(metavar="ESTIMATOR", help=_START)] = None,
+    check: Check = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -81,4 +83,5 @@ def fit(
         fit_of(plant, record, estimate.mean, u)
         for record, estimate, u in zip(records, estimates, inputs, strict=True)
     ]
-    print_estimates(model, chosen.name, records, estimates, fits, as_json)
+    checks = checked(plant, records, estimates, seed) if check else None
+    print_estimates(model, chosen.name, records, estimates, fits, as_json, checks)

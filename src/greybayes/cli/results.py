@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from greybayes.cli.base import print_json
+from greybayes.cli.base import bar, print_json
 from greybayes.errors import Status
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from greybayes.diagnose.misfit import Misfit
     from greybayes.estimate import Estimate
     from greybayes.model import Model
     from greybayes.record import Record
@@ -24,17 +25,21 @@ def print_estimates(
     estimates: "Sequence[Estimate]",
     fits: Sequence[Mapping[str, float]],
     as_json: bool,
+    checks: "Sequence[Misfit] | None" = None,
 ) -> None:
-    """One object with a list of records, or a table for each."""
+    """One object with a list of records, or a table for each, and one more for its checks."""
+    found = checks or [None] * len(records)
+    results = zip(records, estimates, fits, found, strict=True)
     if as_json:
-        results = [
+        rows = [
             {"record": record.name, **estimate.to_dict(), **fit}
-            for record, estimate, fit in zip(records, estimates, fits, strict=True)
+            | ({} if misfit is None else {"check": misfit.to_dict()})
+            for record, estimate, fit, misfit in results
         ]
-        return print_json({"model": model, "method": method, "records": results})
+        return print_json({"model": model, "method": method, "records": rows})
     from rich.console import Console
 
-    for record, estimate, fit in zip(records, estimates, fits, strict=True):
+    for record, estimate, fit, misfit in results:
         table = estimate.table(_truth(estimate.names, record))
         table.title = record.name or None
         table.caption = f"fit {fit['fit_percent']:.1f} %" if fit else None
@@ -42,6 +47,23 @@ def print_estimates(
         if estimate.status is not Status.ok:
             label = record.name or "the record"
             typer.echo(f"{label}: {estimate.status.value}: {estimate.status.sentence}", err=True)
+        if misfit is not None:
+            Console().print(misfit.table())
+            typer.echo(misfit.sentence, err=misfit.status is not Status.ok)
+
+
+def checked(
+    model: "Model", records: "Sequence[Record]", estimates: "Sequence[Estimate]", seed: int
+) -> "list[Misfit]":
+    """The checks of each fit, with a progress bar."""
+    from greybayes.diagnose.misfit import check_fit
+
+    found = []
+    with bar(f"Checking {len(records)} records", len(records)) as tell:
+        for record, estimate in zip(records, estimates, strict=True):
+            found.append(check_fit(model, record, estimate, key=seed))
+            tell(len(found))
+    return found
 
 
 def fit_of(model: "Model", record: "Record", theta: "np.ndarray", u: "np.ndarray | None"):
