@@ -36,14 +36,19 @@ bench-classical: .venv/ready .venv-peer/ready ## the classical methods, beside t
 	$(BIN)/python benchmarks/classical.py
 	$(BIN)/python benchmarks/render.py
 
-bench-posterior: .venv/ready .venv-sbi/ready ## the posterior and refine, beside the sbi package
+bench-posterior: .venv/ready .venv-sbi/ready .venv-flow/ready ## the posterior and refine, beside sbi and a flow
 	$(BIN)/python benchmarks/posterior.py
+	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/render.py
 
 .venv-sbi/ready: # sbi brings PyTorch
 	$(PYTHON) -m venv .venv-sbi
 	.venv-sbi/bin/python -m pip install --quiet torch==2.13.0
 	.venv-sbi/bin/python -m pip install --quiet sbi
+	touch $@
+
+.venv-flow/ready: # beside our own JAX, for one comparison
+	$(BIN)/python -m pip install --quiet --no-deps --target .venv-flow flowjax==19.1.2 paramax==0.0.5 lineax==0.1.1
 	touch $@
 
 .venv-peer/ready: # particles wants an older NumPy than we do
@@ -65,4 +70,4 @@ lock: ## pin what a fresh environment of the newest versions gets, after testing
 	rm -rf .venv-lock
 
 clean:
-	rm -rf .venv .venv-lock .venv-peer .venv-sbi build dist
+	rm -rf .venv .venv-lock .venv-peer .venv-sbi .venv-flow build dist

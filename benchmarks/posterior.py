@@ -177,8 +177,11 @@ WRONGS: dict[str, tuple[Callable, list[float]]] = {
 }
 
 
-def misfit(_: Path, count: int = 400) -> None:
-    """False alarms of the check that every estimate carries, and what it finds at which size."""
+def misfit(_: Path, count: int = 400, n_checked: int = 100) -> None:
+    """False alarms of both checks, and what they find at which size.
+
+    `network` is the check that every estimate carries, `fit` is `check_fit`, on fewer records.
+    """
     started = time.perf_counter()
     estimator = gb.load("growth2")
     rng = np.random.default_rng(SEED)
@@ -188,6 +191,7 @@ def misfit(_: Path, count: int = 400) -> None:
     assert paths.x is not None
     y, x = paths.y[:, :, 0].astype(float), paths.x[:, :, 0].astype(float)
     before = estimator.estimate(list(paths))
+    right = _checked("growth2", list(paths)[:n_checked], before[:n_checked])
     found: dict[str, Any] = {}
     for name, (spoil, sizes) in WRONGS.items():
         found[name] = []
@@ -195,24 +199,63 @@ def misfit(_: Path, count: int = 400) -> None:
             spoiled = spoil(y, x, paths.theta.astype(float), size, rng)
             records = [gb.Record(y=row[:, None], u=estimator.input, dt=1.0) for row in spoiled]
             after = estimator.estimate(records)
-            # By how many posterior standard deviations the parameter that moves most has moved.
-            moved = [
-                float(np.max(np.abs(b.mean - a.mean) / a.std))
-                for a, b in zip(before, after, strict=True)
-            ]
-            alarm = [e.diagnostics["misfit_p"] < LEVEL for e in after]
-            far = np.array(moved) > 2
-            found[name].append(
-                {
-                    "size": size,
-                    "found": float(np.mean(alarm)),
-                    "median_move": float(np.median(moved)),
-                    "share_that_moves_by_two": float(far.mean()),
-                    "found_of_those": float(np.mean(np.array(alarm)[far])) if far.any() else None,
-                }
-            )
-    figures = {"false_alarms": float(alarms), "level": LEVEL, "found": found}
+            network = np.array([e.diagnostics["misfit_p"] < LEVEL for e in after])
+            fit = _checked("growth2", records[:n_checked], after[:n_checked])
+            told = _power(_moved(before, after), network, fit)
+            found[name].append({"size": size, **told})
+            print(name, size, told, flush=True)
+    found["a delay of one sample, coupled drives"] = [_late_drives(n_checked)]
+    figures = {
+        "false_alarms": {"network": float(alarms), "fit": float(right.mean())},
+        "level": LEVEL,
+        "found": found,
+    }
     _write("posterior-misfit", started, figures)
+
+
+def _checked(model: gb.Model | str, records: Any, estimates: Any) -> np.ndarray:
+    """Whether `check_fit` calls each a misfit."""
+    pairs = zip(records, estimates, strict=True)
+    found = [gb.check_fit(model, *pair, key=SEED).status for pair in pairs]
+    return np.array([status is gb.Status.misfit for status in found])
+
+
+def _moved(before: list[gb.Estimate], after: list[gb.Estimate]) -> np.ndarray:
+    """By how many posterior standard deviations the parameter that moves most has moved."""
+    pairs = zip(before, after, strict=True)
+    return np.array([np.max(np.abs(b.mean - a.mean) / a.std) for a, b in pairs])
+
+
+def _power(moved: np.ndarray, network: np.ndarray | None, fit: np.ndarray) -> dict[str, Any]:
+    """Shares that are found, of all records and of those whose estimate moves by more than two."""
+    far = moved > 2
+    checks = {"fit": fit}
+    if network is not None:
+        checks |= {"network": network, "either": network[: len(fit)] | fit}
+    return {
+        "median_move": float(np.median(moved)),
+        "share_that_moves_by_two": float(far.mean()),
+        "found": {name: float(alarm.mean()) for name, alarm in checks.items()},
+        "found_of_those_that_move": {
+            name: float(alarm[far[: len(alarm)]].mean()) if far[: len(alarm)].any() else None
+            for name, alarm in checks.items()
+        },
+    }
+
+
+def _late_drives(count: int) -> dict[str, Any]:
+    """Coupled drives whose input is one sample later than the model says, fitted without it."""
+    from greybayes.zoo.coupled_drives import CoupledDrives
+
+    right = gb.simulate("coupled-drives", count=count, key=SEED + 22)
+    late = gb.simulate(CoupledDrives(input_delay=1), right.theta, count=count, key=SEED + 22)
+    before, after = (
+        gb.least_squares("coupled-drives", list(paths), settings={"n_starts": 4})
+        for paths in (right, late)
+    )
+    told = _power(_moved(before, after), None, _checked("coupled-drives", list(late), after))
+    alarms = _checked("coupled-drives", list(right), before).mean()
+    return {"size": 1.0, **told, "false_alarms_of_fit": float(alarms)}
 
 
 def sbi(_: Path, minutes: float = 5.0, n_draws: int = 4000) -> None:

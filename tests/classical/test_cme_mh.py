@@ -1,6 +1,8 @@
 """CME-MH against posteriors that are known exactly."""
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from helpers import BOUND
 from scipy.stats import beta
@@ -94,6 +96,32 @@ def test_a_density_to_jump_to_leaves_the_posterior_exact(records):
         records, cme_mh(TWO, records, key=4, settings=settings, start=start), strict=True
     ):
         check(estimate, *quadrature(TWO, record))
+
+
+class Bent(LinearGaussian):
+    """The same system, written so that Kalman's formulas are not found."""
+
+    def transition(self, x, u, p, t):
+        return dist.Normal(p.a * jnp.abs(x) * jnp.sign(x) + p.b * u, jnp.sqrt(p.q))
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"), [(TWO, "kalman"), (Bent().fix(b=1.0, r=0.5), "grid")], ids=["kalman", "grid"]
+)
+def test_an_exact_likelihood_gives_the_exact_posterior(records, model, kind):
+    settings = {"burn_in": 200, "likelihood": "exact"}
+    for record, estimate in zip(
+        records, cme_mh(model, records, key=6, settings=settings), strict=True
+    ):
+        assert estimate.diagnostics["likelihood"] == kind
+        assert ("n_nodes" in estimate.diagnostics) == (kind == "grid")
+        assert estimate.status is Status.ok
+        check(estimate, *quadrature(TWO, record))
+
+
+def test_an_exact_likelihood_takes_no_particles(records):
+    with pytest.raises(GreybayesError, match="an exact likelihood takes no n_particles"):
+        cme_mh(TWO, records, settings={"likelihood": "exact", "n_particles": 10})
 
 
 def test_a_record_that_sticks_gets_more_particles_and_starts_anew(records, monkeypatch):
@@ -190,6 +218,7 @@ def test_a_step_leaves_the_target_as_it_is():
     [
         *({"n_chains": 1}, {"jump": 1.0}, {"walk": "random"}, {"burn_in": 3}),
         *({"n_particles": 0}, {"variances": "log"}, {"particles": 5}, {"threshold": 2.0}),
+        {"likelihood": "kalman"},
     ],
 )
 def test_bad_settings_are_a_sentence(records, bad):
