@@ -10,19 +10,25 @@ import greybayes as gb
 COUNT = 20
 
 
+ORACLES = {
+    "growth1": m1_posterior,
+    "growth2": lambda y: m2_posterior(y, np.random.default_rng(1)),
+}
+
+
 @pytest.mark.accuracy
 @pytest.mark.parametrize(
-    ("model", "oracle"),
-    [
-        ("growth1", m1_posterior),
-        ("growth2", lambda y: m2_posterior(y, np.random.default_rng(1))),
-    ],
-    ids=["M1", "M2"],
+    ("model", "likelihood"),
+    [("growth1", "exact"), ("growth2", "exact"), ("growth2", "particle")],
 )
-def test_it_agrees_with_the_grid_filter(shared_data, model, oracle):
+def test_it_agrees_with_the_grid_filter(shared_data, model, likelihood):
     records = gb.read_records(shared_data / f"{model}_evaluation_100.mat")[:COUNT]
-    settings = {"proposal": "guided" if model == "growth2" else "bootstrap"}
-    found = gb.cme_mh(model, records, key=1, settings=settings)
+    settings, start = {"likelihood": likelihood}, None
+    if likelihood == "particle":
+        settings |= {"proposal": "guided", "burn_in": 100}
+        start = gb.load(model).estimate(records)
+    found = gb.cme_mh(model, records, key=1, settings=settings, start=start)
+    oracle = ORACLES[model]
     exact = oracle(np.stack([record.y[:, 0] for record in records]))
     for i, estimate in enumerate(found):
         ess = np.array(list(estimate.diagnostics["ess"].values()))

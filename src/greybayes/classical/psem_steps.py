@@ -1,16 +1,15 @@
 """The two steps of PSEM for many records at once."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Key
 
+from greybayes._devices import over_devices
 from greybayes.classical.closed_form import expected_statistics, has_closed_form, maximised
 from greybayes.classical.em import maximise_expected
 from greybayes.drawing import delayed
@@ -73,7 +72,8 @@ def _trajectories(
     model: Model, how: How, theta, y, u, keys
 ) -> tuple[Float[Array, "lane trajectory steps state"], Float[Array, "lane steps"]]:
 
-    def one(theta, y, u, key):
+    def one(lane):
+        theta, y, u, key = lane
         p, late = model.p(theta), delayed(model, u)
         key_filter, key_back = jr.split(key)
         passed = filter_pass(model, p, y, late, key_filter, how.n_particles, how.filter, keep=True)
@@ -81,9 +81,8 @@ def _trajectories(
         x = backward_pass(model, p, late, passed.history, key_back, how.n_trajectories)
         return x, passed.increments
 
-    return _on_all_devices(
-        one, _TOGETHER // (how.n_particles * how.n_trajectories), theta, y, u, keys
-    )
+    together = _TOGETHER // (how.n_particles * how.n_trajectories)
+    return over_devices(one, together, (theta, y, u, keys))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -102,30 +101,9 @@ def _closed(model: Model, theta, x, y, u) -> Float[Array, "lane param"]:
 def _climbed(model: Model, n_newton: int, theta, x, y, u) -> Float[Array, "lane param"]:
     """The M-step by Newton's method."""
 
-    def one(theta, x, y, u):
+    def one(lane):
+        theta, x, y, u = lane
         equal = jnp.full(len(x), 1 / len(x), x.dtype)
         return maximise_expected(model, theta, x, equal, y, delayed(model, u), n_newton)
 
-    return _on_all_devices(one, _TOGETHER // x.shape[1], theta, x, y, u)
-
-
-def _on_all_devices(one: Callable[..., Any], together: int, *arrays: Array) -> Any:
-    """`one` for each lane, the lanes split over all devices, in parts that fit their caches."""
-    n_devices, size = jax.device_count(), len(arrays[0])
-    n_parts = -(-size // (n_devices * max(1, together)))
-    together = -(-size // (n_devices * n_parts))
-    filled = n_devices * n_parts * together - size
-
-    def on_device(arrays):
-        return jax.lax.map(lambda each: one(*each), arrays, batch_size=together)
-
-    split = PartitionSpec("cores")
-    run = jax.shard_map(
-        on_device,
-        mesh=Mesh(jax.devices(), ("cores",)),
-        in_specs=(split,),
-        out_specs=split,
-        check_vma=False,
-    )
-    full = tuple(jnp.concatenate([a, a[jnp.zeros(filled, int)]]) for a in arrays)
-    return jax.tree.map(lambda a: a[:size], run(full))
+    return over_devices(one, _TOGETHER // x.shape[1], (theta, x, y, u))

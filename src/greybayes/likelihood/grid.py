@@ -16,13 +16,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from greybayes._devices import over_devices
 from greybayes._lanes import as_key
 from greybayes._types import Seed
 from greybayes.drawing import clock, delayed
 from greybayes.errors import GreybayesError, ModelError
 from greybayes.likelihood.density import log_density, moments, observed, without_density
 from greybayes.likelihood.measured import Measured, measured
-from greybayes.likelihood.particle import Batch, Filter, batch_passes, over_devices
+from greybayes.likelihood.particle import Batch, Filter, batch_passes
 from greybayes.likelihood.proposals import has_gaussian_transition
 from greybayes.model import Model
 from greybayes.record import Record
@@ -269,19 +270,14 @@ class _Lanes(NamedTuple):
 @functools.partial(jax.jit, static_argnums=0)
 def _batch(model: Model, lanes: _Lanes, signals) -> Float[Array, "batch steps"]:
     """The increments of many passes, split over all devices."""
+
+    def one(lane: _Lanes, signals):
+        y, u, x, width = (a[lane.row] for a in signals)
+        p = model.p(jnp.asarray(lane.theta))
+        return _increments(model, p, y, delayed(model, u), x, width)
+
     n_nodes = signals[2].shape[-1]
-
-    def on_device(lanes: _Lanes, signals):
-        def one(lane: _Lanes):
-            y, u, x, width = (a[lane.row] for a in signals)
-            return _increments(
-                model, model.p(jnp.asarray(lane.theta)), y, delayed(model, u), x, width
-            )
-
-        together = max(1, min(len(lanes.theta), _TOGETHER // n_nodes**2))
-        return jax.lax.map(one, lanes, batch_size=together)
-
-    return over_devices(on_device, lanes, signals)
+    return over_devices(one, _TOGETHER // n_nodes**2, lanes, signals)
 
 
 def _increments(model: Model, p, y, u, x, width) -> Float[Array, " steps"]:

@@ -5,17 +5,16 @@
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Key
 
+from greybayes._devices import over_devices
 from greybayes.drawing import clock, delayed
 from greybayes.errors import GreybayesError
 from greybayes.likelihood.density import Cloud, drawn_initial, observed
@@ -163,27 +162,10 @@ def batch_passes(
     `keep` keeps the clouds.
     """
 
-    def one(theta, y, u, key):
-        late = delayed(model, u)
-        return filter_pass(model, model.p(theta), y, late, key, n_particles, settings, keep)
+    def one(given: Batch) -> Passed:
+        theta, y, u, key = given
+        late = delayed(model, jnp.asarray(u))
+        p = model.p(jnp.asarray(theta))
+        return filter_pass(model, p, jnp.asarray(y), late, key, n_particles, settings, keep)
 
-    def on_device(batch: Batch):
-        together = max(1, min(len(batch.theta), _TOGETHER // n_particles))
-        return jax.lax.map(lambda b: one(*b), tuple(batch), batch_size=together)
-
-    return over_devices(on_device, batch)
-
-
-def over_devices(run: Callable[..., Any], batch: Any, *shared: Any) -> Any:
-    """A function of a batch, which is split over all devices; what is shared goes to each whole."""
-    size, n_devices = len(jax.tree.leaves(batch)[0]), jax.device_count()
-    filled = -size % n_devices
-    full = jax.tree.map(lambda a: jnp.concatenate([a, a[:filled]]), batch) if filled else batch
-    split = jax.shard_map(
-        run,
-        mesh=Mesh(jax.devices(), ("cores",)),
-        in_specs=(PartitionSpec("cores"), *(PartitionSpec() for _ in shared)),
-        out_specs=PartitionSpec("cores"),
-        check_vma=False,
-    )
-    return jax.tree.map(lambda a: a[:size], split(full, *shared))
+    return over_devices(one, _TOGETHER // n_particles, batch)

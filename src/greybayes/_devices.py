@@ -1,0 +1,35 @@
+"""Work on many lanes, split over all cores."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+
+def over_devices(one: Callable[..., Any], together: int, lanes: Any, *shared: Any) -> Any:
+    """`one(lane, *shared)` for each lane, inside compiled code.
+
+    The leaves of `lanes` have a leading axis, which is split over all devices; each takes up to
+    `together` of them at a time, so that they stay in the cache of a core. What is shared goes to
+    each device whole.
+    """
+    n_devices, size = jax.device_count(), len(jax.tree.leaves(lanes)[0])
+    n_parts = -(-size // (n_devices * max(1, together)))
+    together = -(-size // (n_devices * n_parts))
+    filled = n_devices * n_parts * together - size
+
+    def on_device(lanes: Any, *shared: Any) -> Any:
+        return jax.lax.map(lambda lane: one(lane, *shared), lanes, batch_size=together)
+
+    split, whole = PartitionSpec("cores"), PartitionSpec()
+    run = jax.shard_map(
+        on_device,
+        mesh=Mesh(jax.devices(), ("cores",)),
+        in_specs=(split, *(whole for _ in shared)),
+        out_specs=split,
+        check_vma=False,
+    )
+    full = jax.tree.map(lambda a: jnp.concatenate([a, a[jnp.zeros(filled, int)]]), lanes)
+    return jax.tree.map(lambda a: a[:size], run(full, *shared))
