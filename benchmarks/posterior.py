@@ -1,6 +1,7 @@
 """The posterior of the network, the exact one, and what the misfit check finds.
 
-    python benchmarks/posterior.py [evaluation] [speed] [efficiency] [calibration] [misfit] [sbi]
+    python benchmarks/posterior.py [evaluation] [speed] [efficiency] [calibration] [misfit]
+        [cost] [sbi]
 
 Each writes a result of its own. `sbi` trains the `sbi` package's neural posterior beside ours for
 as long, in a Python of its own: `make bench-posterior` makes it.
@@ -89,7 +90,9 @@ def speed(_: Path, n_records: int = 8) -> None:
     together = gb.refine(estimator, records, key=SEED + 1)
     ours = sum(e.diagnostics["ess"] for e in together) / (time.perf_counter() - begun)
     speeds = {"refine": ours}
-    ways = {"particle": {"proposal": "guided"}, "exact": {"likelihood": "exact"}}
+    # Speed is what counts here, not whether all converge: some would take ten thousand draws.
+    particle = {"proposal": "guided", "burn_in": 200, "max_draws": 600}
+    ways = {"particle": particle, "exact": {"likelihood": "exact"}}
     for name, settings in ways.items():
         gb.cme_mh("growth2", records, key=SEED, settings={**settings, "max_draws": 200})
         begun = time.perf_counter()
@@ -260,6 +263,19 @@ def _late_drives(count: int) -> dict[str, Any]:
     return {"size": 1.0, **told, "false_alarms_of_fit": float(alarms)}
 
 
+def cost(_: Path, steps: int = 3000) -> None:
+    """What the posterior adds to the training of the mean, for as many steps, and to its risk."""
+    started = time.perf_counter()
+    figures: dict[str, Any] = {"steps": steps}
+    for head in ("bounded", "posterior"):
+        estimator = gb.train("growth2", steps=steps, seed=SEED, settings={"head": head})
+        risk = gb.bayes_risk(estimator)._asdict()
+        figures[head] = {"training_seconds": estimator.header["seconds"], "bayes_risk": risk}
+    seconds = [figures[head]["training_seconds"] for head in ("posterior", "bounded")]
+    figures["seconds_ratio"] = seconds[0] / seconds[1]
+    _write("posterior-cost", started, figures)
+
+
 def sbi(_: Path, minutes: float = 5.0, n_draws: int = 4000) -> None:
     """Ours and the `sbi` package's NPE, trained for as long one after the other, on both cores."""
     started = time.perf_counter()
@@ -321,6 +337,7 @@ JOBS: dict[str, Callable[[Path], None]] = {
     "efficiency": efficiency,
     "calibration": calibration,
     "misfit": misfit,
+    "cost": cost,
     "sbi": sbi,
 }
 
