@@ -132,7 +132,7 @@ def test_a_record_that_needs_too_many_nodes_gets_none():
     theta = np.array([0.7, 0.5, 1e-7, 0.9])  # Hardly any process noise: the state is a thin line.
     record = gb.simulate(model, theta, n_steps=40, key=6)[0]
     thetas = near(model, theta)
-    with pytest.raises(gb.GreybayesError, match="moves too finely in this record for 256 nodes"):
+    with pytest.raises(gb.GreybayesError, match="moves too finely in this record for 512 nodes"):
         gb.grid_log_lik(model, thetas, record)
 
 

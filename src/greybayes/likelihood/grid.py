@@ -30,12 +30,12 @@ from greybayes.record import Record
 from greybayes.structure import Kind, distribution
 from greybayes.zoo import get_model
 
-FEWEST, MOST = 32, 256
+FEWEST, MOST = 32, 512
 # What twice as many nodes may change in the log-likelihood: its standard deviation over thetas,
 # which moves a posterior, and its mean, which moves the evidence.
 _TOLERANCE, _SHIFT = 0.03, 0.1
 # Thetas whose log-likelihood is farther below the best are not asked: their weights are nothing.
-_FAR = 20.0
+_FAR = 12.0
 # Of those given, the thetas for which nodes are placed, and the particles of each.
 _PLACED, _PARTICLES = 8, 1024
 # Cells of a histogram in which nodes are placed, and over how many it is smoothed, three times.
