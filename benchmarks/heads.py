@@ -36,7 +36,7 @@ from greybayes.likelihood.measured import measured_batch  # noqa: E402
 
 SEED = 1
 N_TRAINING, N_TEST, N_REFINED, N_DRAWS = 200_000, 2000, 40, 512
-STEPS, BATCH = 6000, 512
+STEPS, BATCH = 4000, 512
 
 
 def mixture_of(head: MeanAndPosterior) -> Callable[[Any, Any], Any]:

@@ -53,7 +53,7 @@ def evaluation(folder: Path) -> None:
         "rungs": {rung: sum(each["rung"] == rung for each in told) for rung in gb_rungs()},
         "efficiency": _quantiles([each["ess"] / each["n_draws"] for each in told]),
         "k_hat": _quantiles([each["k_hat"] for each in told]),
-        "n_particles": _quantiles([each["n_particles"] for each in told]),
+        "n_nodes": _quantiles([each.get("n_nodes", 0) for each in told]),
         "over_cme_mh": _over_cme_mh(float(errors.mean())),
     }
     _write("posterior-evaluation", started, figures)
@@ -263,7 +263,7 @@ def _late_drives(count: int) -> dict[str, Any]:
     return {"size": 1.0, **told, "false_alarms_of_fit": float(alarms)}
 
 
-def cost(_: Path, steps: int = 3000) -> None:
+def cost(_: Path, steps: int = 1500) -> None:
     """What the posterior adds to the training of the mean, for as many steps, and to its risk."""
     started = time.perf_counter()
     figures: dict[str, Any] = {"steps": steps}
@@ -276,7 +276,7 @@ def cost(_: Path, steps: int = 3000) -> None:
     _write("posterior-cost", started, figures)
 
 
-def sbi(_: Path, minutes: float = 5.0, n_draws: int = 4000) -> None:
+def sbi(_: Path, minutes: float = 3.0, n_draws: int = 4000) -> None:
     """Ours and the `sbi` package's NPE, trained for as long one after the other, on both cores."""
     started = time.perf_counter()
     if not PEER.exists():
