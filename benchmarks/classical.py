@@ -164,7 +164,7 @@ def bootstrap_filter(folder: Path, n_particles: int = 500, rounds: int = 15) -> 
     write_result("classical-filter", SEED, started, figures)
 
 
-def effective_draws(folder: Path, n_records: int = 16, n_particles: int = 500) -> None:
+def effective_draws(folder: Path, n_records: int = 8, n_particles: int = 500) -> None:
     """Effective draws a second: ours on several records at once, and the package's PMMH on one.
 
     Theirs starts at the truth and counts every draw; ours starts at the prior, and its seconds
@@ -185,7 +185,7 @@ def effective_draws(folder: Path, n_records: int = 16, n_particles: int = 500) -
         return ess, time.perf_counter() - begun
 
     # Speed is what counts here, not whether all converge: some would take ten thousand draws.
-    particles = {"proposal": "guided", "max_draws": 1000}
+    particles = {"proposal": "guided", "burn_in": 200, "max_draws": 600}
     found = {"ours, exact": ours(**EXACT), "ours, particles": ours(**particles)}
     with peer() as ask:
         told = ask(
