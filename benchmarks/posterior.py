@@ -214,6 +214,11 @@ def misfit(_: Path, count: int = 400, n_checked: int = 100) -> None:
         "false_alarms": {"network": float(alarms), "fit": float(right.mean())},
         "level": LEVEL,
         "found": found,
+        # At the least size that moves the median estimate by more than two, else at the largest.
+        "where_it_matters": {
+            name: next((row for row in rows if row["median_move"] > 2), rows[-1])
+            for name, rows in found.items()
+        },
     }
     _write("posterior-misfit", started, figures)
 
