@@ -136,13 +136,12 @@ def calibration(_: Path, n_draws: int = 10_000) -> None:
 
 
 def _coloured(y, x, theta, size, rng):
-    """Measurement noise with a memory: AR(1) with this coefficient, of the same variance."""
+    """The same measurement noise with a memory: AR(1) with this coefficient, of that variance."""
     clean = theta[:, 1, None] * x**2
-    noise = np.empty_like(y)
-    noise[:, 0] = rng.normal(size=len(y))
+    noise = y - clean
     for k in range(1, y.shape[1]):
-        noise[:, k] = size * noise[:, k - 1] + np.sqrt(1 - size**2) * rng.normal(size=len(y))
-    return clean + np.sqrt(theta[:, 3, None]) * noise
+        noise[:, k] = size * noise[:, k - 1] + np.sqrt(1 - size**2) * noise[:, k]
+    return clean + noise
 
 
 def _offset(y, x, theta, size, rng):
@@ -151,8 +150,9 @@ def _offset(y, x, theta, size, rng):
 
 
 def _noisier(y, x, theta, size, rng):
-    """Measurement noise of so many times the largest variance of the prior."""
-    return theta[:, 1, None] * x**2 + np.sqrt(size) * rng.normal(size=y.shape)
+    """The same measurement noise, with so many times the largest variance of the prior."""
+    clean = theta[:, 1, None] * x**2
+    return clean + np.sqrt(size / theta[:, 3, None]) * (y - clean)
 
 
 def _dead(y, x, theta, size, rng):
@@ -173,8 +173,8 @@ def _other_model(y, x, theta, size, rng):
 
 
 WRONGS: dict[str, tuple[Callable, list[float]]] = {
-    "noise with a memory": (_coloured, [0.3, 0.6, 0.8, 0.9, 0.95]),
-    "an offset": (_offset, [0.1, 0.2, 0.5, 1.0, 2.0]),
+    "noise with a memory": (_coloured, [0.6, 0.8, 0.9, 0.95, 0.99]),
+    "an offset": (_offset, [0.2, 0.5, 1.0, 2.0, 4.0]),
     "noise outside the prior": (_noisier, [2.0, 4.0, 8.0]),
     "a dead sensor": (_dead, [0.1, 0.2, 0.5, 0.9]),
     "a delay": (_late, [1.0, 2.0]),
@@ -214,13 +214,19 @@ def misfit(_: Path, count: int = 400, n_checked: int = 100) -> None:
         "false_alarms": {"network": float(alarms), "fit": float(right.mean())},
         "level": LEVEL,
         "found": found,
-        # At the least size that moves the median estimate by more than two, else at the largest.
-        "where_it_matters": {
-            name: next((row for row in rows if row["median_move"] > 2), rows[-1])
-            for name, rows in found.items()
-        },
+        "where_it_matters": {name: _where_it_matters(rows) for name, rows in found.items()},
     }
     _write("posterior-misfit", started, figures)
+
+
+def _where_it_matters(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of the sizes that move the median estimate by more than two: the least that is found.
+
+    Found means in nine of ten records, by either check; else the largest size.
+    """
+    best = [max(row["found"].values()) for row in rows]
+    pairs = zip(rows, best, strict=True)
+    return next((row for row, share in pairs if row["median_move"] > 2 and share >= 0.9), rows[-1])
 
 
 def _checked(model: gb.Model | str, records: Any, estimates: Any) -> np.ndarray:

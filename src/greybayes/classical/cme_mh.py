@@ -220,7 +220,8 @@ class _Run:
             points, moved = move(self.rng, points, kernel, posterior.at, 0.0)
             history.append(points.z)
             accepted.append(moved)
-            if i == settings.burn_in // 2:
+            # Nodes are for where the chains are, so they are placed again at the end.
+            if i == settings.burn_in // 2 or (self.exact and i == settings.burn_in):
                 posterior.choose(posterior.constrain(self._near(history))[0])
             if i % _REFRESH == 0 or i in (settings.burn_in // 2, settings.burn_in):
                 # A lucky log-likelihood must not hold a chain back while the kernel learns.

@@ -129,9 +129,11 @@ def whiteness(e: Float[np.ndarray, " steps"]) -> Answer:
         rest *= 1 - last**2
         partial.append(last)
     used = pairs > n // 10
-    total = n * (n + 2) * (np.array(partial)[used] ** 2 / pairs[used]).sum()
+    squares = n * (n + 2) * np.array(partial) ** 2 / np.maximum(pairs, 1)
+    # All lags together, and the first alone, where most colours show: the better of the two.
+    p = 2 * min(chi2.sf(squares[used].sum(), used.sum()), chi2.sf(squares[0], 1))
     lag = 1 + int(np.abs(r[1:]).argmax())
-    return float(r[lag]), float(chi2.sf(total, used.sum())), lag
+    return float(r[lag]), float(min(1.0, p)), lag
 
 
 def tails(e: Float[np.ndarray, " steps"]) -> Answer:
