@@ -219,7 +219,7 @@ PARTS = {
 }
 
 
-def profile(folder: Path, n_records: int = 20) -> None:
+def profile(folder: Path, n_records: int = 8) -> None:
     """The share of each method's seconds in its parts, once everything is compiled."""
     started = time.perf_counter()
     jobs = {
