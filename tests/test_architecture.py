@@ -16,6 +16,7 @@ ORDER = [
     {"_version", "errors"},
     {
         "_configure",
+        "_devices",
         "_files",
         "_lanes",
         "_types",

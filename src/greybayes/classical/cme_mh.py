@@ -90,9 +90,7 @@ class CmeMh:
         if self.n_particles is not None and self.n_particles < 1:
             raise GreybayesError(f"n_particles is {self.n_particles}, expected 1 or more.")
         if self.n_particles is not None and self.likelihood == "exact":
-            raise GreybayesError(
-                "n_particles is for the likelihood particle; leave one of them out."
-            )
+            raise GreybayesError("an exact likelihood takes no n_particles; leave one of them out.")
         if not 0 <= self.jump < 1:
             raise GreybayesError(f"jump is {self.jump}, expected a share from 0 to below 1.")
         for name, known in (

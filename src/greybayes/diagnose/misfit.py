@@ -52,6 +52,11 @@ _ADVICE: dict[str, Callable[[Check], str]] = {
         f"the residuals of {c.output} have an offset of {c.value:.2g} standard deviations: look "
         "for a sensor's offset and subtract it, or give the model a parameter for it"
     ),
+    "tails": lambda c: (
+        f"the residuals of {c.output} are not normal, the largest is {c.value:.3g} standard "
+        f"deviations at sample {c.at}: look for outliers and mark them as missing (NaN), or give "
+        "the model noise with other tails (StudentT)"
+    ),
     "input": lambda c: (
         f"the residuals of {c.output} still follow {c.input} (correlation {c.value:.2g} at lag "
         f"{c.at}): look for a delay (input_delay), or for dynamics that the model lacks"
@@ -67,11 +72,6 @@ _ADVICE: dict[str, Callable[[Check], str]] = {
     "whiteness": lambda c: (
         f"the residuals of {c.output} are not white (autocorrelation {c.value:.2g} at lag {c.at}): "
         "look for dynamics that the model lacks, or give it a state for coloured noise"
-    ),
-    "tails": lambda c: (
-        f"the residuals of {c.output} are not normal, the largest is {c.value:.3g} standard "
-        f"deviations at sample {c.at}: look for outliers and mark them as missing (NaN), or give "
-        "the model noise with other tails (StudentT)"
     ),
     "follows": lambda c: f"{c.output} follows {c.input} {_beside(c)}: look at the gain, and at u",
     "mean": lambda c: f"{c.output} has a mean of {_beside(c)}: look for an offset",
