@@ -100,7 +100,10 @@ def test_it_is_kalmans_for_a_linear_system(spread):
 
 @pytest.mark.parametrize(
     ("name", "theta", "oracle"),
-    [("growth1", [1.0, 0.1], m1_log_lik), ("growth2", [0.7, 0.5, 0.1, 0.1], m2_log_lik)],
+    [
+        ("growth1", [1.0, 0.1], m1_log_lik),
+        pytest.param("growth2", [0.7, 0.5, 0.1, 0.1], m2_log_lik, marks=pytest.mark.accuracy),
+    ],
 )
 def test_it_is_that_of_the_oracle_for_the_papers_models(name, theta, oracle):
     model = gb.get_model(name)
@@ -112,7 +115,10 @@ def test_it_is_that_of_the_oracle_for_the_papers_models(name, theta, oracle):
 
 @pytest.mark.parametrize(
     ("model", "theta"),
-    [("stochastic-volatility", [0.0, 0.95, 0.2]), (Positive(n_steps=60), [0.8])],
+    [
+        pytest.param("stochastic-volatility", [0.0, 0.95, 0.2], marks=pytest.mark.accuracy),
+        (Positive(n_steps=60), [0.8]),
+    ],
     ids=["volatility", "counts"],
 )
 def test_it_is_the_mean_of_particle_filters(model, theta):
@@ -127,6 +133,7 @@ def test_it_is_the_mean_of_particle_filters(model, theta):
     assert found[0] == pytest.approx(mean, abs=0.05 + 4 * drawn.std() / 8)
 
 
+@pytest.mark.accuracy  # Quick runs have the next but one.
 def test_a_record_that_needs_too_many_nodes_gets_none():
     model = gb.get_model("growth2")
     theta = np.array([0.7, 0.5, 1e-7, 0.9])  # Hardly any process noise: the state is a thin line.
