@@ -6,6 +6,8 @@ from helpers.tiny import records_of, with_arrays
 
 import greybayes as gb
 from greybayes.errors import EstimatorError, GreybayesError
+from greybayes.likelihood import many
+from greybayes.likelihood.grid import choose_nodes
 from greybayes.likelihood.many import ManyLogLiks, kind_of
 from greybayes.likelihood.measured import measured_batch
 
@@ -79,6 +81,24 @@ def test_a_bad_head_costs_draws_and_not_exactness(tiny, records):
         assert efficiency[1] < efficiency[0] + 0.05
 
 
+def test_nodes_follow_the_weights_where_the_head_was_elsewhere(tiny, records, monkeypatch):
+    """The likelihood on nodes for a model of which Kalman knows the answer, and a bad head."""
+    monkeypatch.setattr(many, "kind_of", lambda model: "grid")
+    placed = []
+    monkeypatch.setattr(
+        many, "choose_nodes", lambda *given: placed.append(given) or choose_nodes(*given)
+    )
+    for record, estimate in zip(
+        records, gb.refine(shifted(tiny, records, 3.0), records), strict=True
+    ):
+        mean, covariance, error, _ = exact(tiny, record)
+        std = np.sqrt(np.diag(covariance))
+        within = 4.5 * (error + std / np.sqrt(estimate.diagnostics["ess"]))
+        assert (np.abs(estimate.mean - mean) < within).all()
+        assert estimate.diagnostics["likelihood"] == "grid"
+    assert len(placed) > len(records)
+
+
 def test_chains_take_over_where_draws_do_not_serve(tiny, records):
     """No adaptation is allowed, and more effective draws are asked than there may be draws."""
     settings = {"max_adaptations": 0, "n_draws": 128, "max_draws": 128, "min_ess": 300.0}
@@ -148,8 +168,8 @@ def test_exact_likelihoods_are_those_of_their_own_functions(name):
     thetas = gb.simulate(model, n_steps=2, count=6, key=2).theta.reshape(2, 3, -1).astype(float)
     import jax.random as jr
 
-    many = ManyLogLiks(model, measured_batch(model, paths))
-    found = many.at(thetas, np.arange(2), jr.key(0))
+    liks = ManyLogLiks(model, measured_batch(model, paths))
+    found = liks.at(thetas, np.arange(2), jr.key(0))
     exactly = {"closed form": gb.output_error_log_lik, "kalman": gb.kalman_log_lik}[kind_of(model)]
     for i, record in enumerate(paths):
         np.testing.assert_allclose(found[i], exactly(model, thetas[i], record), rtol=1e-6)
@@ -163,11 +183,11 @@ def test_particle_likelihoods_are_near_the_exact_ones():
     paths = list(gb.simulate(model, n_steps=12, count=3, key=3))
     thetas = np.repeat([list(record.theta.values()) for record in paths], 2, axis=0)
     thetas = thetas.reshape(3, 2, -1)
-    many = ManyLogLiks(model, measured_batch(model, paths), gb.Filter("guided"))
-    many.kind, many.n_particles = "particle", np.array([2000, 1000, 2000])
-    found = many.at(thetas, np.arange(3), jr.key(1))
+    liks = ManyLogLiks(model, measured_batch(model, paths), gb.Filter("guided"))
+    liks.kind, liks.n_particles = "particle", np.array([2000, 1000, 2000])
+    found = liks.at(thetas, np.arange(3), jr.key(1))
     for i, record in enumerate(paths):
         np.testing.assert_allclose(found[i], gb.kalman_log_lik(model, thetas[i], record), atol=0.3)
     # Of some rows only, in their order.
-    some = many.at(thetas[[2, 0]], np.array([2, 0]), jr.key(2))
+    some = liks.at(thetas[[2, 0]], np.array([2, 0]), jr.key(2))
     np.testing.assert_allclose(some, found[[2, 0]], atol=0.4)

@@ -87,11 +87,15 @@ class Weighed:
 
     def add(self, thetas: Float[np.ndarray, "draw param"], log_target: np.ndarray) -> None:
         """Draws of the proposal, and a new look at all weights."""
+        self.thetas = np.concatenate([self.thetas, thetas])
+        self.used.append((self.proposal, len(thetas)))
+        self.weigh(np.concatenate([self.log_target, log_target]))
+
+    def weigh(self, log_target: Float[np.ndarray, " draw"]) -> None:
+        """All weights, for this target."""
         import arviz
 
-        self.thetas = np.concatenate([self.thetas, thetas])
-        self.log_target = np.concatenate([self.log_target, log_target])
-        self.used.append((self.proposal, len(thetas)))
+        self.log_target = log_target
         log_weights = self.log_target - self._log_mixture()
         self.log_evidence = float(logsumexp(log_weights) - np.log(len(log_weights)))
         if not np.isfinite(log_weights).any():

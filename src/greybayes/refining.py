@@ -8,7 +8,7 @@ gave it.
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,8 +36,9 @@ RUNGS = ("importance", "adapted", "mcmc")
 _TRUSTED_K = 0.7
 # A proposal that would need more than so many rounds had better learn.
 _FAR = 4
-# Draws of a posterior near which the likelihood is made ready.
-_NEAR = 23
+# Draws near which the likelihood is made ready, and the share of effective draws below which they
+# were not the right ones.
+_NEAR, _ELSEWHERE = 24, 0.5
 # The defence: a share of draws from the network's posterior, made so much wider.
 _DEFENCE, _WIDER = 0.1, 2.0
 
@@ -132,11 +133,13 @@ class _Run:
         self.log_liks = ManyLogLiks(
             self.model, _signals(estimator, records), n_particles=settings.n_particles
         )
-        near = [np.vstack([each.mean, each.posterior.sample(_NEAR, self.rng)]) for each in fast]  # pyright: ignore
-        self.log_liks.choose(np.array(near), key_particles, settings.variance)
-        self.weighed = [
-            Weighed.before(_first(estimate), self.model.prior.size) for estimate in fast
+        first = [_first(estimate) for estimate in fast]
+        near = [
+            np.vstack([estimate.mean, proposal.narrow.sample(_NEAR - 1, self.rng)])
+            for estimate, proposal in zip(fast, first, strict=True)
         ]
+        self.log_liks.choose(np.array(near), key_particles, settings.variance)
+        self.weighed = [Weighed.before(proposal, self.model.prior.size) for proposal in first]
         self.adaptations = np.zeros(len(records), int)
         self.failed: list[int] = []
         self.chained: dict[int, Estimate] = {}
@@ -150,8 +153,25 @@ class _Run:
             for count in sorted(set(wanted.values())):
                 rows = [row for row, each in wanted.items() if each == count]
                 self._round(np.array(rows), count, f"round {number}")
+            self._follow([row for row in wanted if self._is_elsewhere(row)])
             left = {row: self._wanted(row) for row in wanted}
             wanted = {row: count for row, count in left.items() if count}
+
+    def _is_elsewhere(self, row: int) -> bool:
+        """Whether the nodes of a record may lie where its posterior is not."""
+        weighed = self.weighed[row]
+        has_nodes = self.log_liks.told(row)["likelihood"] == "grid"
+        return has_nodes and weighed.ess < _ELSEWHERE * len(weighed.thetas)
+
+    def _follow(self, rows: list[int]) -> None:
+        """Place nodes where the weights are, and weigh with them all that was drawn so far."""
+        for row in rows:
+            weighed = self.weighed[row]
+            near = weighed.adapted(self.line).sample(_NEAR, self.rng)
+            self._key, key_nodes, key = jr.split(self._key, 3)
+            one = np.array([row])
+            self.log_liks.choose(near[None], key_nodes, self.settings.variance, one)
+            weighed.weigh(self._log_targets(weighed.thetas[None], one, key)[0])
 
     def _wanted(self, row: int) -> int:
         """How many more draws a record needs, from the proposal that it then has."""
@@ -175,15 +195,26 @@ class _Run:
     def _round(self, rows: Int[np.ndarray, " record"], count: int, name: str) -> None:
         thetas = np.stack([self.weighed[row].proposal.sample(count, self.rng) for row in rows])
         self._key, key = jr.split(self._key)
-        total = thetas.shape[0] * count
 
         def tell(done: int) -> None:
-            self.watch(Progress(done, total, f"{name}, {len(rows)} records"))
+            self.watch(Progress(done, len(rows) * count, f"{name}, {len(rows)} records"))
 
-        log_target = self.log_liks.at(thetas, rows, key, tell)
-        log_target += _log_priors(self.model, thetas.reshape(total, -1)).reshape(thetas.shape[:2])
-        for i, row in enumerate(rows):
-            self.weighed[row].add(thetas[i], np.nan_to_num(log_target[i], nan=-np.inf))
+        log_targets = self._log_targets(thetas, rows, key, tell)
+        for row, drawn, log_target in zip(rows, thetas, log_targets, strict=True):
+            self.weighed[row].add(drawn, log_target)
+
+    def _log_targets(
+        self,
+        thetas: Float[np.ndarray, "record draw param"],
+        rows: Int[np.ndarray, " record"],
+        key: Key[Array, ""],
+        tell: Callable[[int], None] = lambda done: None,
+    ) -> Float[np.ndarray, "record draw"]:
+        """Log-prior plus log-likelihood."""
+        flat = thetas.reshape(-1, thetas.shape[2])
+        log_prior = _log_priors(self.model, flat).reshape(thetas.shape[:2])
+        found = self.log_liks.at(thetas, rows, key, tell) + log_prior
+        return np.nan_to_num(found, nan=-np.inf)
 
     def chains(self) -> None:
         """Particle MCMC, from the draws, for the records that draws did not serve."""

@@ -78,26 +78,26 @@ class ManyLogLiks:
         thetas: Float[np.ndarray, "record place param"],
         key: Key[Array, ""],
         variance: float,
+        rows: Int[np.ndarray, " record"] | None = None,
     ) -> None:
         """Choose what each record needs near some thetas: nodes, or particles for this variance.
 
-        Particles are chosen at the first of the thetas, unless they were given.
+        Particles are chosen at the first of the thetas, unless they were given. `rows` are the
+        records of the thetas, where those are not of all.
         """
         if not self.is_drawn:
             return
+        rows = np.arange(len(self.signals.y)) if rows is None else rows
         key_nodes, key_particles = jr.split(key)
         if self.kind == "grid":
-            keys = jr.split(key_nodes, len(thetas))
-            self._nodes = [
-                choose_nodes(self.model, *given, self.filter)
-                for given in zip(thetas, map(Measured, *self.signals), keys, strict=True)
-            ]
-        rows = np.flatnonzero(self.n_nodes == 0)
-        if self._given is None and len(rows):
-            signals = Measured(*(a[rows] for a in self.signals))
-            first = thetas[rows, 0]
-            self.n_particles[rows] = choose_for(
-                self.model, first, signals, key_particles, self.filter, variance
+            for row, near, each in zip(rows, thetas, jr.split(key_nodes, len(rows)), strict=True):
+                signals = Measured(*(a[row] for a in self.signals))
+                self._nodes[row] = choose_nodes(self.model, near, signals, each, self.filter)
+        without = self.n_nodes[rows] == 0
+        if self._given is None and without.any():
+            signals = Measured(*(a[rows[without]] for a in self.signals))
+            self.n_particles[rows[without]] = choose_for(
+                self.model, thetas[without, 0], signals, key_particles, self.filter, variance
             )
 
     @property
