@@ -19,6 +19,7 @@ gb.configure()
 from machine import describe_commit, describe_machine  # noqa: E402
 
 from greybayes.amortized.estimator import PRETRAINED, SUFFIX  # noqa: E402
+from greybayes.amortized.store import read_file, write_file  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,16 +33,24 @@ class Phase:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     sizes: dict[str, int] = dataclasses.field(default_factory=dict)
     seed: int = 1
+    until: int = 0
+    """Broken off at this step, with the learning rate still high, for the next phase to go on."""
 
 
-# Chosen before the table in docs/numerics.md was made, which speaks for three levels here too.
-_GROWTH1, _GROWTH2 = {"levels": 1}, {"early": 2, "levels": 1}
+_GROWTH1, _GROWTH2 = {"width": 96}, {"width": 48}
 # First the mean alone, then both heads from there, with a smaller step.
 _MEAN, _AGAIN = {"head": "bounded"}, {"learning_rate": 1.5e-3}
+_ON = {"learning_rate": 2e-3}
 
 RECIPES = {
-    "growth2": (Phase(200_000, _MEAN, _GROWTH2), Phase(80_000, _AGAIN, _GROWTH2, seed=2)),
-    "growth1": (Phase(150_000, _MEAN, _GROWTH1), Phase(60_000, _AGAIN, _GROWTH1, seed=2)),
+    "growth2": (
+        Phase(200_000, _MEAN, _GROWTH2, until=62_530),
+        Phase(200_000, _ON, _GROWTH2, seed=2),
+    ),
+    "growth1": (
+        Phase(100_000, _MEAN, _GROWTH1, until=37_020),
+        Phase(80_000, _ON, _GROWTH1, seed=2),
+    ),
     "linear-gaussian": (Phase(16_000, _MEAN), Phase(6_000, _AGAIN, seed=2)),
     "stochastic-volatility": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
     "van-der-pol": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
@@ -74,17 +83,25 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
                 f"validation {progress.validation_risk:.4f}",
                 flush=True,
             )
+        if progress.step == phase.until:
+            raise KeyboardInterrupt
 
     before = gb.load(name).header if again else None
     settings = {**phase.settings, "sizes": phase.sizes, "start": name if again else ""}
-    estimator = gb.train(
-        name,
-        steps=phase.steps,
-        seed=phase.seed,
-        settings=settings,
-        checkpoint=target.with_name(target.name + ".partial"),
-        watch=watch,
-    )
+    checkpoint = target.with_name(target.name + ".partial")
+    try:
+        estimator = gb.train(
+            name,
+            steps=phase.steps,
+            seed=phase.seed,
+            settings=settings,
+            checkpoint=checkpoint,
+            watch=watch,
+        )
+    except KeyboardInterrupt:
+        if not phase.until:
+            raise
+        estimator = as_it_is(checkpoint, phase.until)
     risk = gb.bayes_risk(estimator)
     header = {
         **estimator.header,
@@ -95,8 +112,18 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
         kept = ("settings", "seconds", "bayes_risk", "made_by")
         header["before"] = {field: before[field] for field in kept}
     gb.Estimator(header, estimator.arrays).save(target)
-    target.with_name(target.name + ".partial").unlink(missing_ok=True)
+    checkpoint.unlink(missing_ok=True)
     print(f"{name}: Bayes risk {risk.mean:.4f} +- {risk.standard_error:.4f}", flush=True)
+
+
+def as_it_is(checkpoint: Path, step: int) -> gb.Estimator:
+    """The estimator of a training that ends where its checkpoint is."""
+    header, arrays = read_file(checkpoint)
+    steps, header["settings"]["steps"] = header["settings"]["steps"], step
+    write_file(checkpoint, header, arrays)
+    estimator = gb.resume(checkpoint)
+    settings = {**estimator.header["settings"], "steps": steps, "until": step}
+    return gb.Estimator({**estimator.header, "settings": settings}, estimator.arrays)
 
 
 def main() -> None:
