@@ -26,6 +26,7 @@ from machine import RESULTS, write_result  # noqa: E402
 
 from greybayes.amortized.typical import LEVEL  # noqa: E402
 from greybayes.classical.methods import Progress  # noqa: E402
+from greybayes.refining import RUNGS  # noqa: E402
 
 SEED = 1
 PEER = Path(".venv-sbi/bin/python")
@@ -50,20 +51,13 @@ def evaluation(folder: Path) -> None:
         "mse_mean": float(errors.mean()),
         "mse_standard_error": float(errors.mean(1).std() / np.sqrt(len(errors))),
         "refine_seconds": round(seconds, 1),
-        "rungs": {rung: sum(each["rung"] == rung for each in told) for rung in gb_rungs()},
+        "rungs": {rung: sum(each["rung"] == rung for each in told) for rung in RUNGS},
         "efficiency": _quantiles([each["ess"] / each["n_draws"] for each in told]),
         "k_hat": _quantiles([each["k_hat"] for each in told]),
         "n_nodes": _quantiles([each.get("n_nodes", 0) for each in told]),
         "over_cme_mh": _over_cme_mh(float(errors.mean())),
     }
     _write("posterior-evaluation", started, figures)
-
-
-def gb_rungs() -> tuple[str, ...]:
-    """The rungs of refine."""
-    from greybayes.refining import RUNGS
-
-    return RUNGS
 
 
 def _over_cme_mh(mse: float) -> float | None:
@@ -117,7 +111,7 @@ def efficiency(_: Path, count: int = 100) -> None:
     rungs = [e.diagnostics["rung"] for e in found]
     figures = {
         "efficiency": _quantiles(shares),
-        "rungs": {rung: rungs.count(rung) for rung in gb_rungs()},
+        "rungs": {rung: rungs.count(rung) for rung in RUNGS},
     }
     _write("posterior-efficiency", started, figures)
 
@@ -132,10 +126,10 @@ def calibration(_: Path, n_draws: int = 10_000) -> None:
     _write("posterior-calibration", started, figures)
 
 
-# What can be wrong with a record of M2, at a few sizes each: (y, x, theta, size, rng) -> y.
+# What can be wrong with a record of M2, at a few sizes each: (y, x, theta, size) -> y.
 
 
-def _coloured(y, x, theta, size, rng):
+def _coloured(y, x, theta, size):
     """The same measurement noise with a memory: AR(1) with this coefficient, of that variance."""
     clean = theta[:, 1, None] * x**2
     noise = y - clean
@@ -144,29 +138,29 @@ def _coloured(y, x, theta, size, rng):
     return clean + noise
 
 
-def _offset(y, x, theta, size, rng):
+def _offset(y, x, theta, size):
     """A sensor that shows so much too much."""
     return y + size
 
 
-def _noisier(y, x, theta, size, rng):
+def _noisier(y, x, theta, size):
     """The same measurement noise, with so many times the largest variance of the prior."""
     clean = theta[:, 1, None] * x**2
     return clean + np.sqrt(size / theta[:, 3, None]) * (y - clean)
 
 
-def _dead(y, x, theta, size, rng):
+def _dead(y, x, theta, size):
     """A sensor that stands still over this last share of the record."""
     first = round((1 - size) * y.shape[1])
     return np.where(np.arange(y.shape[1]) < first, y, y[:, first - 1 : first])
 
 
-def _late(y, x, theta, size, rng):
+def _late(y, x, theta, size):
     """An output that comes so many samples late."""
     return np.roll(y, int(size), axis=1)
 
 
-def _other_model(y, x, theta, size, rng):
+def _other_model(y, x, theta, size):
     """A record of M1, made so many times as large."""
     paths = gb.simulate("growth1", count=len(y), key=SEED + 5)
     return size * paths.y[:, :, 0]
@@ -189,7 +183,6 @@ def misfit(_: Path, count: int = 400, n_checked: int = 100) -> None:
     """
     started = time.perf_counter()
     estimator = gb.load("growth2")
-    rng = np.random.default_rng(SEED)
     plain = gb.simulate("growth2", count=10_000, key=SEED + 20)
     alarms = np.mean([e.diagnostics["misfit_p"] < LEVEL for e in estimator.estimate(list(plain))])
     paths = gb.simulate("growth2", count=count, key=SEED + 21)
@@ -201,7 +194,7 @@ def misfit(_: Path, count: int = 400, n_checked: int = 100) -> None:
     for name, (spoil, sizes) in WRONGS.items():
         found[name] = []
         for size in sizes:
-            spoiled = spoil(y, x, paths.theta.astype(float), size, rng)
+            spoiled = spoil(y, x, paths.theta.astype(float), size)
             records = [gb.Record(y=row[:, None], u=estimator.input, dt=1.0) for row in spoiled]
             after = estimator.estimate(records)
             network = np.array([e.diagnostics["misfit_p"] < LEVEL for e in after])

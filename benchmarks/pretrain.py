@@ -45,7 +45,7 @@ _ON = {"learning_rate": 2e-3}
 RECIPES = {
     "growth2": (
         Phase(200_000, _MEAN, _GROWTH2, until=62_530),
-        Phase(200_000, _ON, _GROWTH2, seed=2),
+        Phase(160_000, _ON, _GROWTH2, seed=2),
     ),
     "growth1": (
         Phase(100_000, _MEAN, _GROWTH1, until=37_020),

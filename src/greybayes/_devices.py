@@ -1,11 +1,13 @@
-"""Work on many lanes, split over all cores."""
+"""Work on many lanes, split over all cores, in few sizes."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Int
 
 
 def over_devices(one: Callable[..., Any], together: int, lanes: Any, *shared: Any) -> Any:
@@ -33,3 +35,12 @@ def over_devices(one: Callable[..., Any], together: int, lanes: Any, *shared: An
     )
     full = jax.tree.map(lambda a: jnp.concatenate([a, a[jnp.zeros(filled, int)]]), lanes)
     return jax.tree.map(lambda a: a[:size], run(full, *shared))
+
+
+def to_power_of_two(count: int) -> Int[np.ndarray, " power"]:
+    """Lanes that fill a batch up to a power of two, so that few sizes are compiled.
+
+    >>> to_power_of_two(3)
+    array([0, 1, 2, 0])
+    """
+    return np.resize(np.arange(count), 1 << (count - 1).bit_length())

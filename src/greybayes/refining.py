@@ -18,6 +18,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from greybayes._devices import to_power_of_two
 from greybayes._lanes import as_key
 from greybayes._types import Seed
 from greybayes.amortized.estimator import Estimator, load
@@ -293,7 +294,7 @@ def _signals(estimator: Estimator, records: list[Record]) -> Measured:
 def _log_priors(
     model: Model, thetas: Float[np.ndarray, "draw param"]
 ) -> Float[np.ndarray, " draw"]:
-    filled = np.resize(thetas, (1 << (len(thetas) - 1).bit_length(), thetas.shape[1]))
+    filled = thetas[to_power_of_two(len(thetas))]
     with jax.enable_x64(True):
         found = _compiled_prior(model, jnp.asarray(filled, jnp.float64))
         return np.array(found)[: len(thetas)]

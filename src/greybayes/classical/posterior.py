@@ -10,6 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from greybayes._devices import to_power_of_two
 from greybayes.classical.metropolis import Points
 from greybayes.classical.starts import inside, prior_draws, spread
 from greybayes.estimate import Estimate
@@ -62,7 +63,7 @@ class Posterior:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Theta, the log-prior of z, and the log of the Jacobian's determinant that is in it."""
         flat = z.reshape(-1, z.shape[-1])
-        filled = _filled(flat)
+        filled = flat[to_power_of_two(len(flat))]
         with jax.enable_x64(True):
             found = jax.device_get(
                 _constrained(self.model, self.settings.variances == "std", filled)
@@ -75,7 +76,8 @@ class Posterior:
         """The inverse: z of theta."""
         flat = thetas.reshape(-1, thetas.shape[-1])
         with jax.enable_x64(True):
-            z = np.asarray(_unconstrained(self.model, jnp.asarray(_filled(flat), jnp.float64)))
+            filled = flat[to_power_of_two(len(flat))]
+            z = np.asarray(_unconstrained(self.model, jnp.asarray(filled, jnp.float64)))
         return z[: len(flat)].reshape(*thetas.shape[:-1], -1)
 
     def choose(self, thetas: Float[np.ndarray, "record place param"]) -> None:
@@ -174,11 +176,6 @@ class Guides:
             self.estimates[row].log_prob(each) for row, each in zip(self.rows, thetas, strict=True)
         ]
         return np.stack(found) + log_det
-
-
-def _filled(rows: Float[np.ndarray, "row _"]) -> Float[np.ndarray, "power _"]:
-    """A power of two of rows: few compilations, whatever number comes."""
-    return np.resize(rows, (1 << (len(rows) - 1).bit_length(), rows.shape[1]))
 
 
 def _rounded(count: int) -> int:

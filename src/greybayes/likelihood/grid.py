@@ -16,7 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from greybayes._devices import over_devices
+from greybayes._devices import over_devices, to_power_of_two
 from greybayes._lanes import as_key
 from greybayes._types import Seed
 from greybayes.drawing import clock, delayed
@@ -112,9 +112,8 @@ def grid_log_lik(
     lacks = without_grid(model)
     if lacks:
         raise ModelError(f"a grid cannot serve {type(model).__name__}: {lacks}.")
-    settings = Filter("guided" if has_gaussian_transition(model) else "bootstrap")
     signals, thetas = measured(model, record), np.asarray(thetas, float)
-    nodes = choose_nodes(model, thetas, signals, as_key(key), settings)
+    nodes = choose_nodes(model, thetas, signals, as_key(key), Filter.looking_ahead(model))
     if nodes is None:
         raise GreybayesError(
             f"the state of {type(model).__name__} moves too finely in this record for {MOST} "
@@ -255,8 +254,7 @@ def grid_log_liks(
 ) -> Float[np.ndarray, " batch"]:
     """Log-likelihoods of thetas, each for the record of its row; nodes are those of the records."""
     thetas, y, u = (np.asarray(a, np.float32) for a in (thetas, *signals))
-    # A power of two, so that few numbers are compiled.
-    filled = np.resize(np.arange(len(thetas)), 1 << (len(thetas) - 1).bit_length())
+    filled = to_power_of_two(len(thetas))
     given = _Lanes(thetas[filled], rows[filled])
     increments = _batch(model, given, (y, u, *nodes))
     return np.asarray(increments, float).sum(1)[: len(thetas)]

@@ -15,13 +15,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from greybayes._devices import to_power_of_two
 from greybayes.likelihood import kalman, output_error
 from greybayes.likelihood.density import without_density
 from greybayes.likelihood.grid import Nodes, choose_nodes, grid_log_liks, stacked, without_grid
 from greybayes.likelihood.measured import Measured
 from greybayes.likelihood.monte_carlo import choose_for, log_liks
 from greybayes.likelihood.particle import Filter
-from greybayes.likelihood.proposals import has_gaussian_transition
 from greybayes.model import Model
 
 # Filters that are compiled, and told of, together.
@@ -56,9 +56,7 @@ class ManyLogLiks:
         self.model, self.signals = model, signals
         kind = kind_of(model)
         self.kind = "particle" if kind == "grid" and n_particles is not None else kind
-        # Looking ahead pays for itself wherever it can be done.
-        guided = self.is_drawn and has_gaussian_transition(model)
-        self.filter = settings or Filter("guided" if guided else "bootstrap")
+        self.filter = settings or (Filter.looking_ahead(model) if self.is_drawn else Filter())
         self._given = n_particles
         self.n_particles = np.full(len(signals.y), n_particles or 0)
         self._nodes: list[Nodes | None] = [None] * len(signals.y)
@@ -145,16 +143,14 @@ class ManyLogLiks:
         return found.reshape(thetas.shape[:2])
 
     def _with_particles(self, n, thetas, records, keys) -> Float[np.ndarray, " draw"]:
-        # A power of two, so that few numbers are compiled.
-        filled = np.resize(np.arange(len(thetas)), 1 << (len(thetas) - 1).bit_length())
+        filled = to_power_of_two(len(thetas))
         y, u = (a[records[filled]] for a in self.signals)
         some = log_liks(self.model, n, self.filter, thetas[filled], y, u, keys[filled])
         return some[: len(thetas)]
 
     def _on_nodes(self, thetas, records) -> Float[np.ndarray, " draw"]:
         several, rows = np.unique(records, return_inverse=True)
-        # A power of two of records, too.
-        filled = np.resize(several, 1 << (len(several) - 1).bit_length())
+        filled = several[to_power_of_two(len(several))]
         nodes = stacked([nodes for row in filled if (nodes := self._nodes[row]) is not None])
         signals = Measured(*(a[filled] for a in self.signals))
         return grid_log_liks(self.model, thetas, signals, nodes, rows)

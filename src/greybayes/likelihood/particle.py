@@ -18,7 +18,7 @@ from greybayes._devices import over_devices
 from greybayes.drawing import clock, delayed
 from greybayes.errors import GreybayesError
 from greybayes.likelihood.density import Cloud, drawn_initial, observed
-from greybayes.likelihood.proposals import PROPOSALS, Step, proposal_for
+from greybayes.likelihood.proposals import PROPOSALS, Step, has_gaussian_transition, proposal_for
 from greybayes.likelihood.resampling import SCHEMES, resample
 from greybayes.model import Model
 
@@ -47,6 +47,11 @@ class Filter:
             )
         if not 0 <= self.threshold <= 1:
             raise GreybayesError(f"the threshold is {self.threshold}, expected one from 0 to 1.")
+
+    @classmethod
+    def looking_ahead(cls, model: Model) -> "Filter":
+        """Guided where the model allows it: in a likelihood that pays for itself."""
+        return cls("guided" if has_gaussian_transition(model) else "bootstrap")
 
 
 class History(NamedTuple):
