@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +56,11 @@ def over_exact(count: int, seed: int) -> dict[str, float]:
     }
 
 
+def training_seconds(header: Mapping[str, Any]) -> float:
+    """Of both phases."""
+    return header["seconds"] + header.get("before", {}).get("seconds", 0.0)
+
+
 def seconds_of_processes(rounds: int) -> dict[str, float]:
     """`greybayes estimate growth2 file.csv` beside `python -c "import jax"`, whole processes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -80,6 +87,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--draws", type=int, default=200_000, help="For a sharper risk, M1 and M2.")
     arguments = parser.parse_args()
     from peers import torch_inference
 
@@ -101,7 +109,10 @@ def main() -> None:
     processes = seconds_of_processes(max(3, arguments.rounds // 3))
     figures = {
         "bayes_risk": {name: gb.bayes_risk(gb.load(name))._asdict() for name in shipped},
-        "training_seconds": {name: gb.load(name).header["seconds"] for name in shipped},
+        "bayes_risk_of_more_draws": {
+            name: gb.bayes_risk(gb.load(name), n_draws=arguments.draws)._asdict() for name in TRUTHS
+        },
+        "training_seconds": {name: training_seconds(gb.load(name).header) for name in shipped},
         "evaluation": {name: evaluation(name, arguments.data) for name in TRUTHS},
         "linear_gaussian": over_exact(1000, arguments.seed),
         "milliseconds": {name: round(1000 * time, 3) for name, time in seconds.items()},

@@ -9,8 +9,12 @@ is below; seed, settings, seconds and history are in the file itself.
 import argparse
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import jax.random as jr
+import numpy as np
 
 import greybayes as gb
 
@@ -35,6 +39,8 @@ class Phase:
     seed: int = 1
     until: int = 0
     """Broken off at this step, with the learning rate still high, for the next phase to go on."""
+    half: bool = False
+    """Large arrays are kept in half precision: a shipped file is to be smaller than a megabyte."""
 
 
 _GROWTH1, _GROWTH2 = {"width": 96}, {"width": 48}
@@ -49,7 +55,7 @@ RECIPES = {
     ),
     "growth1": (
         Phase(100_000, _MEAN, _GROWTH1, until=37_020),
-        Phase(80_000, _ON, _GROWTH1, seed=2),
+        Phase(80_000, _ON, _GROWTH1, seed=2, half=True),
     ),
     "linear-gaussian": (Phase(16_000, _MEAN), Phase(6_000, _AGAIN, seed=2)),
     "stochastic-volatility": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
@@ -102,6 +108,8 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
         if not phase.until:
             raise
         estimator = as_it_is(checkpoint, phase.until)
+    if phase.half:
+        estimator = rounded(estimator, phase.seed)
     risk = gb.bayes_risk(estimator)
     header = {
         **estimator.header,
@@ -111,7 +119,7 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
     if before is not None:
         kept = ("settings", "seconds", "bayes_risk", "made_by")
         header["before"] = {field: before[field] for field in kept}
-    gb.Estimator(header, estimator.arrays).save(target)
+    gb.Estimator(header, halved(estimator.arrays) if phase.half else estimator.arrays).save(target)
     checkpoint.unlink(missing_ok=True)
     print(f"{name}: Bayes risk {risk.mean:.4f} +- {risk.standard_error:.4f}", flush=True)
 
@@ -124,6 +132,25 @@ def as_it_is(checkpoint: Path, step: int) -> gb.Estimator:
     estimator = gb.resume(checkpoint)
     settings = {**estimator.header["settings"], "steps": steps, "until": step}
     return gb.Estimator({**estimator.header, "settings": settings}, estimator.arrays)
+
+
+def halved(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """With the large ones in half precision."""
+    kept = ("input", "typical.reference")
+    return {
+        name: array.astype(np.float16) if array.size > 1000 and name not in kept else array
+        for name, array in arrays.items()
+    }
+
+
+def rounded(estimator: gb.Estimator, seed: int) -> gb.Estimator:
+    """What a user will load; how far apart fresh simulations are is measured with it."""
+    arrays = {name: array.astype(np.float32) for name, array in halved(estimator.arrays).items()}
+    found = gb.Estimator(estimator.header, arrays)
+    count = len(arrays["typical.reference"])
+    paths = gb.simulate(found.model, count=count, key=jr.fold_in(jr.key(seed), 5))
+    arrays["typical.reference"] = np.sort(found.outputs(paths.y).distance)
+    return found
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ def shared_data() -> Path:
     return _DATA
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def compiled(request):
-    """Trainings are compiled once, and found again by children and by the next run of the tests."""
+    """What is compiled is found again by the other workers, by children and by the next run."""
     with compile_cache(request.config.cache.mkdir("jax")) as environment:
         yield environment
 

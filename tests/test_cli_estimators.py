@@ -15,7 +15,6 @@ from helpers.tiny import (
     OPTIONS,
     STEPS,
     assert_same_weights,
-    compile_cache,
     records_of,
     stop_at,
     train_tiny,
@@ -27,12 +26,6 @@ import greybayes as gb
 from greybayes.cli import estimators
 from greybayes.record import write_records
 from greybayes.zoo.fir import Fir
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled(request):
-    with compile_cache(request.config.cache.mkdir("jax")) as environment:
-        yield environment
 
 
 @pytest.fixture

@@ -120,6 +120,23 @@ def test_a_trained_file_gives_the_same_estimates(tiny, tmp_path):
     np.testing.assert_array_equal(means(again.estimate(records)), means(tiny.estimate(records)))
 
 
+def test_a_file_may_hold_half_precision(lg, tmp_path):
+    kept = {name: array.astype(np.float16) for name, array in lg.arrays.items()}
+    again = load(str(with_arrays(lg, kept).save(tmp_path / "a.estimator")))
+    assert {array.dtype for array in again.arrays.values()} == {np.dtype(np.float32)}
+    for name, array in again.arrays.items():
+        np.testing.assert_array_equal(array, kept[name].astype(np.float32))
+    half, whole = (
+        (tmp_path / "a.estimator").stat().st_size,
+        lg.save(tmp_path / "b").stat().st_size,
+    )
+    assert half < whole
+    records = records_of(lg)
+    spread = np.sqrt(lg.model.prior.variance)
+    moved = (means(again.estimate(records)) - means(lg.estimate(records))) / spread
+    assert 0 < np.abs(moved).max() < 0.05
+
+
 def test_a_file_needs_no_suffix(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny.save("mine")

@@ -99,7 +99,10 @@ class Estimator:
 
     @classmethod
     def load(cls, path: str | Path, model: "Model | None" = None) -> "Estimator":
-        """Read a file. Where the model is a user's own, pass it; it must be the one trained for."""
+        """Read a file. Where the model is a user's own, pass it; it must be the one trained for.
+
+        A file may hold half of each number's digits, to be small; here they are single.
+        """
         header, arrays = read_file(path)
         if header.get("kind") != "estimator":
             raise EstimatorError(
@@ -107,7 +110,8 @@ class Estimator:
                 f"greybayes train --resume {path}."
             )
         check_header(header, path)
-        estimator = cls(header, arrays)
+        halves = [name for name, array in arrays.items() if array.dtype == np.float16]
+        estimator = cls(header, arrays | {name: arrays[name].astype(np.float32) for name in halves})
         if model is not None:
             from greybayes.amortized.identity import check_identity
 
