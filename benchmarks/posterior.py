@@ -132,10 +132,14 @@ def calibration(_: Path, n_draws: int = 10_000) -> None:
 def _coloured(y, x, theta, size):
     """The same measurement noise with a memory: AR(1) with this coefficient, of that variance."""
     clean = theta[:, 1, None] * x**2
-    noise = y - clean
-    for k in range(1, y.shape[1]):
-        noise[:, k] = size * noise[:, k - 1] + np.sqrt(1 - size**2) * noise[:, k]
-    return clean + noise
+    return clean + _with_memory(y - clean, size)
+
+
+def _with_memory(noise, size):
+    found = noise.copy()
+    for k in range(1, noise.shape[1]):
+        found[:, k] = size * found[:, k - 1] + np.sqrt(1 - size**2) * noise[:, k]
+    return found
 
 
 def _offset(y, x, theta, size):
@@ -202,7 +206,7 @@ def misfit(_: Path, count: int = 400, n_checked: int = 100) -> None:
             told = _power(_moved(before, after), network, fit)
             found[name].append({"size": size, **told})
             print(name, size, told, flush=True)
-    found["a delay of one sample, coupled drives"] = [_late_drives(n_checked)]
+    found |= _wrong_drives(n_checked)
     figures = {
         "false_alarms": {"network": float(alarms), "fit": float(right.mean())},
         "level": LEVEL,
@@ -252,19 +256,43 @@ def _power(moved: np.ndarray, network: np.ndarray | None, fit: np.ndarray) -> di
     }
 
 
-def _late_drives(count: int) -> dict[str, Any]:
-    """Coupled drives whose input is one sample later than the model says, fitted without it."""
+def _wrong_drives(count: int) -> dict[str, list[dict[str, Any]]]:
+    """Coupled drives by least squares: an input that comes late, and noise of two wrong kinds."""
     from greybayes.zoo.coupled_drives import CoupledDrives
 
     right = gb.simulate("coupled-drives", count=count, key=SEED + 22)
     late = gb.simulate(CoupledDrives(input_delay=1), right.theta, count=count, key=SEED + 22)
-    before, after = (
-        gb.least_squares("coupled-drives", list(paths), settings={"n_starts": 4})
-        for paths in (right, late)
-    )
-    told = _power(_moved(before, after), None, _checked("coupled-drives", list(late), after))
-    alarms = _checked("coupled-drives", list(right), before).mean()
-    return {"size": 1.0, **told, "false_alarms_of_fit": float(alarms)}
+    assert right.x is not None
+    y, x = right.y[:, :, 0].astype(float), right.x[:, :, 0].astype(float)
+    noise = y - np.abs(x)
+    variance = right.theta[:, -1:].astype(float)
+    largest = right.model.prior.mean[-1] * 2  # It is uniform from 0.
+    wrong: dict[str, list[tuple[float, np.ndarray]]] = {
+        "a delay of one sample": [(1.0, late.y[:, :, 0].astype(float))],
+        "noise with a memory": [
+            (size, np.abs(x) + _with_memory(noise, size)) for size in (0.6, 0.8, 0.9)
+        ],
+        "noise outside the prior": [
+            (size, np.abs(x) + np.sqrt(size * largest / variance) * noise) for size in (2.0, 4.0)
+        ],
+    }
+
+    def fitted(y: np.ndarray) -> tuple[list[gb.Estimate], np.ndarray]:
+        dt = right.model.dt
+        records = [gb.Record(*row, dt=dt) for row in zip(y[:, :, None], right.u, strict=True)]
+        estimates = gb.least_squares("coupled-drives", records, settings={"n_starts": 4})
+        return estimates, _checked("coupled-drives", records, estimates)
+
+    before, alarms = fitted(y)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, sizes in wrong.items():
+        rows = found[f"{name}, coupled drives"] = []
+        for size, spoiled in sizes:
+            after, failed = fitted(spoiled)
+            told = _power(_moved(before, after), None, failed)
+            rows.append({"size": size, **told, "false_alarms_of_fit": float(alarms.mean())})
+            print(name, "coupled drives", size, told, flush=True)
+    return found
 
 
 def cost(_: Path, steps: int = 1500) -> None:
