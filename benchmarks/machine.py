@@ -1,41 +1,16 @@
 """What every benchmark writes beside its figures: seed, commit, machine, seconds."""
 
 import json
-import platform
-import subprocess
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from greybayes.reproduce.provenance import describe_commit, describe_machine
+
 RESULTS = Path(__file__).parent / "results"
-
-
-def describe_machine() -> dict[str, Any]:
-    """The machine, in words that mean something on another one."""
-    cpu = Path("/proc/cpuinfo")
-    names = [row for row in cpu.read_text().splitlines() if row.startswith("model name")]
-    return {
-        "cpu": names[0].split(":")[1].strip() if names else platform.processor(),
-        "cores": len(names) or None,
-        "python": platform.python_version(),
-        "jax": version("jax"),
-        "numpy": version("numpy"),
-    }
-
-
-def describe_commit() -> str:
-    """The commit measured, marked where the tree differs from it in more than results."""
-
-    def git(*arguments: str) -> str:
-        run = ["git", *arguments]
-        return subprocess.run(run, capture_output=True, text=True, check=False).stdout.strip()
-
-    changed = git("status", "--porcelain", "-uno", "--", ":/", f":(exclude){RESULTS}")
-    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
 
 
 def write_result(name: str, seed: int, started: float, figures: dict[str, Any]) -> Path:
@@ -43,7 +18,7 @@ def write_result(name: str, seed: int, started: float, figures: dict[str, Any]) 
     result = {
         "benchmark": name,
         "seed": seed,
-        "commit": describe_commit(),
+        "commit": describe_commit(RESULTS),
         "machine": describe_machine(),
         "seconds": round(time.perf_counter() - started, 1),
         **figures,

@@ -20,10 +20,11 @@ import greybayes as gb
 
 gb.configure()
 
-from machine import describe_commit, describe_machine  # noqa: E402
+from machine import RESULTS  # noqa: E402
 
 from greybayes.amortized.estimator import PRETRAINED, SUFFIX  # noqa: E402
 from greybayes.amortized.store import read_file, write_file  # noqa: E402
+from greybayes.reproduce.provenance import describe_commit, describe_machine  # noqa: E402
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +115,7 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
     header = {
         **estimator.header,
         "bayes_risk": risk._asdict(),
-        "made_by": {"commit": describe_commit(), "machine": describe_machine()},
+        "made_by": {"commit": describe_commit(RESULTS), "machine": describe_machine()},
     }
     if before is not None:
         kept = ("settings", "seconds", "bayes_risk", "made_by")

@@ -13,5 +13,6 @@ from greybayes.cli import data as data  # isort: skip
 from greybayes.cli import estimators as estimators  # isort: skip
 from greybayes.cli import diagnosing as diagnosing  # isort: skip
 from greybayes.cli import fitting as fitting  # isort: skip
+from greybayes.cli import reproducing as reproducing  # isort: skip
 from greybayes.cli.base import app as app
 from greybayes.cli.base import main as main

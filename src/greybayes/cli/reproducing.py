@@ -1,0 +1,50 @@
+"""The command about the paper: `reproduce`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from greybayes.cli.base import Json, Seed, app, print_json, spinner, start_jax
+
+_PARTS = "table1, table3 to table7, figure3 to figure6, or all."
+_EVALUATION = "The folder of the authors' signals; without it they are drawn from the seed."
+_DRIVES = "The measured coupled drives, DATAPRBS.MAT, for table7 and figure6."
+
+
+@app.command(epilog="Example: greybayes reproduce table7 figure6 --drives DATAPRBS.MAT")
+def reproduce(
+    parts: Annotated[list[str], typer.Argument(metavar="PART...", help=_PARTS)],
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="The paper's size, or less.")
+    ] = False,
+    seed: Seed = 0,
+    evaluation: Annotated[Path | None, typer.Option(metavar="DIR", help=_EVALUATION)] = None,
+    drives: Annotated[Path | None, typer.Option(metavar="FILE", help=_DRIVES)] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Results; a stopped run goes on.")
+    ] = Path("benchmarks/results/paper"),
+    as_json: Json = False,
+) -> None:
+    """Make tables and figures of the paper again: ours beside published."""
+    start_jax()
+    from greybayes.reproduce import run
+
+    with spinner("Reproducing") as shown:
+        found = run.reproduce(
+            parts,
+            full=full,
+            seed=seed,
+            folder=output,
+            evaluation=evaluation,
+            drives=drives,
+            tell=lambda what: shown.update(what),
+        )
+    if as_json:
+        return print_json(found)
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    for name, told in found.items():
+        Console().print(Markdown(run.page(name, told)))
+    typer.echo(f"The figures are in {output}.")

@@ -1,0 +1,88 @@
+"""Tables 4, 5 and 6: all parameters of M2; the effect of P, every method, and their seconds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from greybayes.amortized.estimator import load
+from greybayes.classical.cme_mh import cme_mh
+from greybayes.classical.psem import psem
+from greybayes.refining import refine
+from greybayes.reproduce.signals import network, paper_network, signals, timed
+from greybayes.reproduce.task import Task, markdown_table
+
+TITLE = "Tables 4, 5 and 6: all parameters of M2"
+MODEL = "growth2"
+P = (500, 1000, 1500, 2000)
+_GRU = {"network": "gru", "sizes": {"width": 40, "depth": 2, "dense": 32}}
+
+
+def run(task: Task) -> None:
+    """Every method on the same signals, and the paper's network for each P."""
+    records = signals(task, MODEL)
+    task.cell("our network", lambda: network(MODEL, load(MODEL), records, task.draws))
+    task.cell(
+        "refined",
+        lambda: timed(
+            MODEL, lambda: refine(MODEL, records, key=task.seed, settings={"min_ess": 1000.0})
+        ),
+    )
+    chains = {"likelihood": "exact"} if task.full else {"likelihood": "exact", "min_ess": 100.0}
+    task.cell(
+        "CME-MH",
+        lambda: timed(MODEL, lambda: cme_mh(MODEL, records, key=task.seed, settings=chains)),
+    )
+    task.cell("PSEM", lambda: timed(MODEL, lambda: psem(MODEL, records, key=task.seed)))
+    for p in P if task.full else P[::3]:
+        settings = {**_GRU, **task.paper_size(p)}
+        task.cell(
+            f"GRU, P={p}",
+            lambda settings=settings: paper_network(task, MODEL, records, settings),
+        )
+
+
+def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
+    """Table 4, then 5 and 6 as one."""
+    cells = told["cells"]
+    printed = dict(zip(published["table4"]["P"], published["table4"]["mse_mean"], strict=True))
+    effect = []
+    for name, cell in cells.items():
+        if "bayes_risk" not in cell:
+            continue
+        risk = cell["bayes_risk"]
+        p = int(name.removeprefix("GRU, P=")) if name.startswith("GRU") else None
+        label = (
+            "fresh simulations, our network" if p is None else f"P = {cell['P']}, M = {cell['M']}"
+        )
+        effect.append(
+            [
+                label,
+                f"{risk['mean']:.4f} ± {risk['standard_error']:.4f}",
+                f"{cell['mse_mean']:.5f}",
+                f"{printed[p]:.5f}" if p else "",
+                f"{cell['training_seconds']:,.0f}",
+            ]
+        )
+    five, six = published["table5"]["mse_mean"], published["table6"]["seconds"]
+    methods = []
+    for name, cell in cells.items():
+        kind = name.split(",")[0]
+        if kind == "GRU" and name != f"GRU, P={P[-1]}":
+            continue
+        methods.append(
+            [
+                kind if kind != "GRU" else f"GRU in paper mode, P = {cell['P']}, M = {cell['M']}",
+                f"{cell['mse_mean']:.5f} ± {cell['standard_error']:.5f}",
+                f"{five[kind]:.5f}" if kind in five else "",
+                f"{cell.get('training_seconds', 0):,.0f}",
+                f"{cell['method_seconds']:.3g}",
+                f"{six[kind]:,g}" if kind in six else "",
+            ]
+        )
+    four = markdown_table(
+        ["training set", "Bayes risk", "mse_mean", "published, M = 500", "training, s"], effect
+    )
+    titles = ["method", "mse_mean", "published", "training, s", "all signals, s", "paper's, s"]
+    return (
+        f"**Table 4.** {published['table4']['source']}.\n\n{four}\n\n**Tables 5 and 6.** "
+        f"{cells['refined']['signals']} signals.\n\n{markdown_table(titles, methods)}"
+    )

@@ -1,0 +1,62 @@
+"""What every part is given, and what its page is written with."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from greybayes.errors import GreybayesError
+from greybayes.reproduce.journal import Cell, Journal
+
+
+@dataclass(frozen=True)
+class Task:
+    """A part to be computed: how large, from which seed and data, and into which file."""
+
+    full: bool
+    seed: int
+    journal: Journal
+    evaluation: Path | None
+    """The folder of the authors' own signals."""
+    drives: Path | None
+    tell: Callable[[str], None]
+    """Hears what is computed next."""
+
+    @property
+    def draws(self) -> int:
+        """Prior draws of a Bayes risk."""
+        return 20_000 if self.full else 1000
+
+    def paper_size(self, n_thetas: int) -> dict[str, int]:
+        """P, M and the most epochs in paper mode; the paper's M is 500, which takes days here."""
+        if self.full:
+            return {"n_thetas": n_thetas, "n_paths": 50}
+        return {"n_thetas": n_thetas // 10, "n_paths": 10, "epochs": 3}
+
+    def cell(self, name: str, compute: Callable[[], Cell]) -> Cell:
+        """A cell of the part, computed where the file does not have it."""
+        if name not in self.journal.cells:
+            self.tell(name)
+        return self.journal.cell(name, compute)
+
+    def drives_file(self) -> Path:
+        """The measured records of the coupled drives."""
+        if self.drives is None:
+            raise GreybayesError(
+                "Table 7 and Figure 6 need the measured records: give --drives DATAPRBS.MAT, from "
+                "the Coupled Electric Drives page of nonlinearbenchmark.org."
+            )
+        return self.drives
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of a page.
+
+    >>> print(markdown_table(["P", "ours"], [["400", "5.4"]]))
+    | P | ours |
+    |---|---|
+    | 400 | 5.4 |
+    """
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join(
+        f"|{'|'.join(line)}|" if line[0] == "---" else f"| {' | '.join(line)} |" for line in lines
+    )

@@ -1,0 +1,68 @@
+"""Results of `reproduce`: each cell is computed once, and a stopped run goes on."""
+
+import json
+
+import pytest
+
+from greybayes.errors import GreybayesError
+from greybayes.reproduce.journal import Journal, read
+
+ABOUT = {"part": "table1", "seed": 0}
+
+
+def counted():
+    """A cell that counts how often it is computed."""
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"figure": 2.5}
+
+    return calls, compute
+
+
+def test_a_cell_is_computed_once_and_found_again(tmp_path):
+    calls, compute = counted()
+    first = Journal(tmp_path / "made" / "a.json", ABOUT)
+    found = first.cell("one", compute)
+    assert found["figure"] == 2.5
+    assert found["seconds"] >= 0
+    again = Journal(tmp_path / "made" / "a.json", ABOUT)
+    assert again.cell("one", compute) == found
+    assert len(calls) == 1
+
+
+def test_a_stopped_run_keeps_what_it_has(tmp_path):
+    calls, compute = counted()
+
+    def stopped():
+        raise KeyboardInterrupt
+
+    journal = Journal(tmp_path / "a.json", ABOUT)
+    journal.cell("one", compute)
+    with pytest.raises(KeyboardInterrupt):
+        journal.cell("two", stopped)
+    again = Journal(tmp_path / "a.json", ABOUT)
+    assert list(again.cells) == ["one"]
+    again.cell("two", compute)
+    assert len(calls) == 2
+    told = read(tmp_path / "a.json")
+    assert list(told["cells"]) == ["one", "two"]
+    assert told["seconds"] == round(sum(cell["seconds"] for cell in told["cells"].values()), 1)
+    assert {"commit", "machine", "package", "part", "seed"} <= told.keys()
+
+
+def test_cells_of_another_seed_are_not_mixed_with_ours(tmp_path):
+    calls, compute = counted()
+    Journal(tmp_path / "a.json", ABOUT).cell("one", compute)
+    Journal(tmp_path / "a.json", {**ABOUT, "seed": 1}).cell("one", compute)
+    assert len(calls) == 2
+    assert read(tmp_path / "a.json")["seed"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"cells": 3}', json.dumps({"part": "table1"})])
+def test_another_file_is_refused(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(GreybayesError, match="not a result of greybayes reproduce"):
+        Journal(tmp_path / "a.json", ABOUT)
+    assert (tmp_path / "a.json").read_text() == text

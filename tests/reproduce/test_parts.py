@@ -1,0 +1,93 @@
+"""The parts of the paper: what they compute, and what their pages say."""
+
+import numpy as np
+import pytest
+from helpers.commands import ok, refused
+
+import greybayes as gb
+from greybayes.reproduce import drives, run, signals, table1
+from greybayes.reproduce.journal import Journal
+from greybayes.reproduce.task import Task
+
+
+def task(folder, **changes):
+    """A small one, with its file in a folder."""
+    given = {"full": False, "seed": 3, "evaluation": None, "drives": None, "tell": print}
+    return Task(journal=Journal(folder / "a.json", {}), **{**given, **changes})
+
+
+def test_every_part_has_a_title_and_published_figures():
+    tables = run.published()
+    for part, name in run.PARTS.items():
+        assert run.module(name).TITLE
+        if part.startswith("table"):
+            assert tables[part]["source"].startswith(f"Table {part[-1]}")
+
+
+def test_table_1_agrees_with_theory(tmp_path, monkeypatch):
+    monkeypatch.setattr(table1, "QUICK", ((40, 80), (20, 40), 6))
+    given = task(tmp_path)
+    table1.run(given)
+    cells = given.journal.cells
+    assert list(cells) == ["P=40, M=20", "P=40, M=40", "P=80, M=20", "P=80, M=40"]
+    for cell in cells.values():
+        paths = cell["P"] * cell["M"]
+        # So few paths need the mean of an inverse Wishart matrix, n / (n - N - 2).
+        expected = cell["theory"] * paths / (paths - 502)
+        assert abs(cell["mse_sum"] - expected) < 5 * cell["standard_error"] + 0.1 * expected
+    assert table1.slope(cells) < -1
+
+
+def test_a_page_has_ours_beside_published():
+    cell = {"mse_sum": 5e-5, "standard_error": 1e-6, "theory": 5e-5, "P": 400, "M": 50}
+    other = {**cell, "mse_sum": 2.5e-5, "theory": 2.5e-5, "M": 100}
+    machine = {"cores": 2, "cpu": "a CPU"}
+    told = {"cells": {"P=400, M=50": cell, "P=400, M=100": other}, "machine": machine}
+    told |= {"size": "quick", "seed": 3, "seconds": 1.0, "commit": "abc"}
+    text = run.page("table1", told)
+    assert "| 400 | 5.00 ± 0.10 (5.47) | 2.50 ± 0.10 (2.55) |" in text
+    assert "1.000 times what theory gives" in text
+    assert "to the power -1.00" in text
+    assert "seed 3" in text
+
+
+def test_signals_are_the_authors_or_of_the_seed(tmp_path, shared_data):
+    theirs = signals.signals(task(tmp_path, evaluation=shared_data), "growth1")
+    assert np.array_equal(
+        theirs[0].y, gb.read_records(shared_data / "growth1_evaluation_100.mat")[0].y
+    )
+    ours, again, others = (
+        signals.signals(task(tmp_path, seed=seed), "growth2")[0].y for seed in (3, 3, 4)
+    )
+    assert np.array_equal(ours, again)
+    assert not np.array_equal(ours, others)
+
+
+def test_errors_are_named_by_their_convention():
+    estimates = [
+        gb.Estimate(("theta7", "theta8"), np.array([1.0 + step, 0.1])) for step in (0.1, -0.2)
+    ]
+    cell = signals.judged("growth1", estimates)
+    assert cell["mse_mean"] == pytest.approx(0.0125)
+    assert cell["mse_sum"] == pytest.approx(0.025)
+
+
+def test_the_reference_of_the_drives_has_its_known_error(shared_data, tmp_path):
+    record = drives.measured(task(tmp_path, drives=shared_data / "DATAPRBS.MAT"))[0]
+    assert np.sum((record.y[:, 0] - drives.reference_output(record)) ** 2) == pytest.approx(
+        13.66, abs=0.005
+    )
+
+
+def test_the_commands_sentences(tmp_path):
+    assert "did you mean table1" in refused("reproduce", "tabel1", "-o", tmp_path)
+    assert "--drives DATAPRBS.MAT" in refused("reproduce", "table7", "-o", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_prints_what_it_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr(table1, "QUICK", ((40,), (20, 40), 2))
+    printed = ok("reproduce", "table1", "--seed", 3, "-o", tmp_path)
+    assert "(5.47)" in printed
+    assert "Quick run, seed 3" in printed
+    assert (tmp_path / "table1-quick.json").exists()
