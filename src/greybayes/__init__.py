@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from greybayes.amortized.risk import bayes_risk as bayes_risk
     from greybayes.amortized.trainer import resume as resume
     from greybayes.amortized.trainer import train as train
+    from greybayes.amortized.tuning import tune as tune
     from greybayes.classical.cme_mh import cme_mh as cme_mh
     from greybayes.classical.cpf_saem import cpf_saem as cpf_saem
     from greybayes.classical.least_squares import least_squares as least_squares
@@ -108,6 +109,7 @@ _HOMES = {
     # The DeepBayes estimators.
     "train": "amortized.trainer",
     "resume": "amortized.trainer",
+    "tune": "amortized.tuning",
     "Estimator": "amortized.estimator",
     "load": "amortized.estimator",
     "bayes_risk": "amortized.risk",

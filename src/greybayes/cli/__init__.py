@@ -11,6 +11,7 @@ from greybayes.cli import models as models
 
 from greybayes.cli import data as data  # isort: skip
 from greybayes.cli import estimators as estimators  # isort: skip
+from greybayes.cli import tuning as tuning  # isort: skip
 from greybayes.cli import diagnosing as diagnosing  # isort: skip
 from greybayes.cli import fitting as fitting  # isort: skip
 from greybayes.cli import reproducing as reproducing  # isort: skip

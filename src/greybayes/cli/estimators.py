@@ -18,7 +18,7 @@ from greybayes.cli.base import (
     print_table,
     start_jax,
 )
-from greybayes.cli.results import checked, fit_of, parse_settings, print_estimates
+from greybayes.cli.results import checked, fit_of, print_estimates
 from greybayes.errors import EstimatorError, GreybayesError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def train(
                     n_steps=length,
                     seed=seed,
                     network=network,
-                    settings=_settings(setting or []),
+                    settings=settings_of(setting or []),
                     checkpoint=partial,
                     watch=watch,
                 )
@@ -198,7 +198,7 @@ def _found(resume: Path) -> Path:
 _SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense", "components")
 
 
-def _settings(texts: list[str]) -> dict[str, Any]:
+def settings_of(texts: list[str]) -> dict[str, Any]:
     """`batch=128`, or `width=32` for the sizes of a network."""
     settings: dict[str, Any] = {}
     sizes: dict[str, int] = {}

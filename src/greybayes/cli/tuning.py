@@ -1,0 +1,124 @@
+"""The command about settings: `tune`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from greybayes.cli.base import (
+    Json,
+    ModelName,
+    Seed,
+    app,
+    bar,
+    check_output,
+    load_model,
+    print_json,
+    print_table,
+)
+from greybayes.cli.estimators import settings_of
+from greybayes.errors import GreybayesError
+
+if TYPE_CHECKING:
+    from greybayes.amortized.tuning import Choices
+
+_VARY = "Choices, or a range for tpe: width=30,40,60 or learning_rate=1e-4..1e-2; may be repeated."
+
+
+@app.command(
+    epilog="Example: greybayes tune growth1 --vary width=32,64 --vary depth=2,3 --minutes 2"
+)
+def tune(
+    model: ModelName,
+    vary: Annotated[list[str], typer.Option(metavar="NAME=CHOICES", help=_VARY)],
+    study: Annotated[
+        Path, typer.Option(metavar="FILE", help="All trials, in SQLite; a stopped search goes on.")
+    ] = Path("tune.sqlite"),
+    search: Annotated[str, typer.Option(help="grid: all; tpe: learns, and breaks off.")] = "grid",
+    trials: Annotated[int, typer.Option(min=1, help="How many, for tpe.")] = 20,
+    preset: Annotated[
+        str, typer.Option(help="default, or paper: as the paper trains.")
+    ] = "default",
+    minutes: Annotated[float | None, typer.Option(help="Of each trial (default 1).")] = None,
+    steps: Annotated[int | None, typer.Option(help="Of each trial, instead of minutes.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting that all trials share."),
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Find good settings: train with each, and compare their validation."""
+    check_output(study, lambda path: path)
+    choices = dict(_choices(text) for text in vary)
+    shared = settings_of(setting or [])
+    plant = load_model(model)
+    from dataclasses import asdict
+
+    from greybayes.amortized import tuning
+
+    with bar(f"Tuning {model}", 1) as tell:
+        found = tuning.tune(
+            plant,
+            choices,
+            study=study,
+            name=model,
+            search=search,
+            trials=trials,
+            preset=preset,
+            minutes=minutes,
+            steps=steps,
+            settings=shared,
+            seed=seed,
+            watch=lambda number, of, p: tell(
+                p.step, p.steps, f"trial {number} of {of}, validation {p.validation_risk:.4f}"
+            ),
+        )
+    if as_json:
+        return print_json({"model": model, "trials": [asdict(trial) for trial in found]})
+    titles = ("trial", *choices, "validation", "seconds", "")
+    print_table(
+        titles,
+        (
+            (
+                str(trial.number),
+                *(_text(trial.settings.get(name)) for name in choices),
+                "" if trial.value is None else f"{trial.value:.5f}",
+                "" if trial.seconds is None else f"{trial.seconds:.0f}",
+                "" if trial.state == "complete" else trial.state,
+            )
+            for trial in found
+        ),
+    )
+    if found[0].value is not None:
+        chosen = " ".join(f"--set {name}={_text(v)}" for name, v in found[0].settings.items())
+        paper = " --preset paper" if preset == "paper" else ""
+        typer.echo(f"Train with the best: greybayes train {model}{paper} {chosen}")
+
+
+def _choices(text: str) -> "tuple[str, Choices]":
+    """`width=30,40`, `depth=1..4` or `network=gru,lstm`."""
+    from greybayes.amortized.tuning import Range
+
+    name, found, values = text.partition("=")
+    if not found or not values or not name:
+        raise GreybayesError(f"--vary got {text!r}, expected NAME=A,B or NAME=LOW..HIGH.")
+    if ".." in values:
+        ends = [_number(value) for value in values.split("..", 1)]
+        if any(isinstance(end, str) for end in ends) or not ends[0] < ends[1]:
+            raise GreybayesError(f"--vary got {text!r}, expected LOW..HIGH, two numbers.")
+        return name, Range(*ends)
+    return name, tuple(_number(value) for value in values.split(","))
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,119 @@
+"""Tuning: every combination once, or a search that learns; a stopped one goes on."""
+
+import json
+import sqlite3
+
+import pytest
+from helpers.commands import ok, refused
+from helpers.tiny import N_STEPS, SETTINGS
+
+import greybayes as gb
+from greybayes.amortized.tuning import Range, tune
+from greybayes.errors import GreybayesError
+from greybayes.zoo.linear_gaussian import LinearGaussian
+
+FIXED = {**SETTINGS, "sizes": {"depth": 1, "dense": 8}}
+
+
+def tuned(study, vary, **changes):
+    """A search over tiny trainings."""
+    given = {"steps": 20, "settings": FIXED, **changes}
+    return tune(LinearGaussian(n_steps=N_STEPS), vary, study=study, **given)
+
+
+def test_a_grid_tries_each_combination_once_and_lists_the_best_first(tmp_path):
+    heard = []
+    found = tuned(
+        tmp_path / "a.sqlite",
+        {"width": (4,), "learning_rate": (1e-6, 1e-2)},
+        watch=lambda number, of, progress: heard.append((number, of)),
+    )
+    assert {tuple(t.settings.values()) for t in found} == {
+        (4, 1e-6),
+        (4, 1e-2),
+    }
+    values = [trial.value for trial in found]
+    assert values == sorted(values)
+    # A network that hardly moves is no better than the prior mean.
+    assert found[0].settings["learning_rate"] == 1e-2
+    assert {of for _, of in heard} == {2}
+    assert {number for number, _ in heard} == {1, 2}
+    # The value is the validation risk of the same training.
+    best = found[0]
+    again = gb.train(
+        LinearGaussian(n_steps=N_STEPS),
+        steps=20,
+        settings={
+            **FIXED,
+            "learning_rate": best.settings["learning_rate"],
+            "sizes": {**FIXED["sizes"], "width": best.settings["width"]},
+        },
+    )
+    assert again.header["history"][-1]["validation_risk"] == pytest.approx(best.value)
+    # All is there: a second call trains nothing.
+    silent = []
+    assert (
+        tuned(
+            tmp_path / "a.sqlite",
+            {"width": (4,), "learning_rate": (1e-6, 1e-2)},
+            watch=lambda *told: silent.append(told),
+        )
+        == found
+    )
+    assert not silent
+
+
+def test_a_stopped_search_goes_on_with_the_trial_it_was_at(tmp_path):
+    def stop(number, of, progress):
+        if number == 2:
+            raise KeyboardInterrupt
+
+    vary = {"width": (4, 8)}
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "a.sqlite", vary, watch=stop)
+    found = tuned(tmp_path / "a.sqlite", vary)
+    assert sorted(t.settings["width"] for t in found if t.state == "complete") == [4, 8]
+    assert [t.state for t in found] == ["complete", "complete", "fail"]
+
+
+def test_tpe_takes_ranges_and_as_many_trials_as_asked(tmp_path):
+    found = tuned(
+        tmp_path / "a.sqlite", {"learning_rate": Range(1e-4, 1e-2)}, search="tpe", trials=2
+    )
+    assert len(found) == 2
+    assert all(1e-4 <= trial.settings["learning_rate"] <= 1e-2 for trial in found)
+
+
+def test_what_cannot_be_is_refused_in_a_sentence(tmp_path):
+    study = tmp_path / "a.sqlite"
+    with pytest.raises(GreybayesError, match="grid or tpe"):
+        tuned(study, {"width": (4,)}, search="random")
+    with pytest.raises(GreybayesError, match="nothing to vary"):
+        tuned(study, {})
+    with pytest.raises(GreybayesError, match="a range is for tpe"):
+        tuned(study, {"width": Range(4, 8)})
+    with pytest.raises(GreybayesError, match="has no size wdith"):
+        tuned(study, {"wdith": (4,)})
+    study.write_text("no database" * 100)
+    with pytest.raises(GreybayesError, match="cannot be opened as a study"):
+        tuned(study, {"width": (4,)})
+
+
+def test_another_search_does_not_go_into_the_same_study(tmp_path):
+    tuned(tmp_path / "a.sqlite", {"width": (4,)})
+    with pytest.raises(GreybayesError, match="name another file"):
+        tuned(tmp_path / "a.sqlite", {"width": (4, 8)})
+
+
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    few = [*("--steps", 10), *("--set", "batch=8"), *("--set", "chunk=4")]
+    few += [*("--set", "n_validation=50"), *("--set", "n_reference=50")]
+    given = ("tune", "linear-gaussian", "--vary", "width=4,8", *few)
+    printed = ok(*given)
+    assert "Train with the best: greybayes train linear-gaussian --set width=" in printed
+    trials = json.loads(ok(*given, "--json"))["trials"]
+    assert sorted(trial["settings"]["width"] for trial in trials) == [4, 8]
+    assert sqlite3.connect("tune.sqlite").execute("select count(*) from trials").fetchone() == (2,)
+    assert "NAME=A,B" in refused("tune", "linear-gaussian", "--vary", "width")
+    assert "LOW..HIGH" in refused("tune", "linear-gaussian", "--vary", "width=9..3")
