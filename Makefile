@@ -11,7 +11,7 @@ test: .venv/ready check ## lint, types and all quick tests
 	$(BIN)/python -m pytest -q -n auto
 
 accuracy: .venv/ready ## the slow tests of accuracy
-	$(BIN)/python -m pytest -q -m accuracy
+	$(BIN)/python -m pytest -q -n auto -m accuracy
 
 check: .venv/ready ## ruff and pyright
 	$(BIN)/ruff check .

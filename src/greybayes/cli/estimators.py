@@ -18,7 +18,7 @@ from greybayes.cli.base import (
     print_table,
     start_jax,
 )
-from greybayes.cli.results import checked, fit_of, print_estimates
+from greybayes.cli.results import checked, fit_of, parse_settings, print_estimates
 from greybayes.errors import EstimatorError, GreybayesError
 
 if TYPE_CHECKING:

@@ -41,6 +41,9 @@ def tune(
     ] = "default",
     minutes: Annotated[float | None, typer.Option(help="Of each trial (default 1).")] = None,
     steps: Annotated[int | None, typer.Option(help="Of each trial, instead of minutes.")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="windows (default), gru, lstm or rnn.")
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting that all trials share."),
@@ -51,7 +54,7 @@ def tune(
     """Find good settings: train with each, and compare their validation."""
     check_output(study, lambda path: path)
     choices = dict(_choices(text) for text in vary)
-    shared = settings_of(setting or [])
+    shared = settings_of(setting or []) | ({"network": network} if network else {})
     plant = load_model(model)
     from dataclasses import asdict
 

@@ -193,18 +193,18 @@ def reference_output(record: Record) -> Float[np.ndarray, " steps"]:
     return np.array(y)
 
 
-def draw(told: Mapping[str, Any], record: Record) -> "Figure":
+def pictures(task: Task) -> dict[str, "Figure"]:
     """Figure 6: the measured output, and what the models simulate."""
     from matplotlib.figure import Figure
 
+    record = measured(task)[0]
     time = DT * np.arange(record.n_steps)
     figure = Figure(figsize=(9.0, 6.0), layout="constrained")
     above, below = figure.subplots(2, sharex=True, height_ratios=[2.0, 1.0])
     above.plot(time, record.y[:, 0], color="0.55", linewidth=3.0, label="measured, z1")
     shown = {"network, no delay": ("-", "#c44e00"), "network, delay": ("-", "#000000")}
     for name, (dashes, colour) in shown.items():
-        cell = told["cells"][name]
-        refined = cell["refined"]
+        refined = task.journal.cells[name]["refined"]
         delay = int(name.endswith(", delay"))
         theta = np.array(list(refined["theta"].values()))
         output = simulated(around(delay, refined["theta"]), theta, record)[:, 0]
@@ -222,4 +222,4 @@ def draw(told: Mapping[str, Any], record: Record) -> "Figure":
         panel.grid(color="0.9", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
         panel.margins(x=0.01)
-    return figure
+    return {"figure6": figure}

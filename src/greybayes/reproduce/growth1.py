@@ -139,11 +139,11 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
     )
 
 
-def draw(told: Mapping[str, Any]) -> dict[str, "Figure"]:
+def pictures(task: Task) -> dict[str, "Figure"]:
     """Figure 3: a chain. Figure 4: the estimates of the network. Figure 5: record by record."""
     from matplotlib.figure import Figure
 
-    cells, truth = told["cells"], TRUTHS[MODEL]
+    cells, truth = task.journal.cells, TRUTHS[MODEL]
     figures = {
         name: Figure(figsize=size, layout="constrained")
         for name, size in (("figure3", (8, 4)), ("figure4", (6, 3.5)), ("figure5", (8, 4.5)))
@@ -151,7 +151,9 @@ def draw(told: Mapping[str, Any]) -> dict[str, "Figure"]:
     chain = np.array(cells["CME-MH"]["chain"])
     network_, chains = (np.array(cells[name]["means"]) for name in ("our network", "CME-MH"))
     exact = np.array(cells["refined and exact"]["exact_means"])
-    panels = {name: figure.subplots(2, sharex=True) for name, figure in figures.items()}
+    panels = {
+        name: figure.subplots(2, sharex=name != "figure4") for name, figure in figures.items()
+    }
     boxes = panels["figure4"]
     for i, name in enumerate(NAMES):
         panel = panels["figure3"][i]
@@ -170,7 +172,6 @@ def draw(told: Mapping[str, Any]) -> dict[str, "Figure"]:
             panels[key][i].axhline(truth[i], color="0.6", linewidth=0.8, linestyle="--")
             panels[key][i].set_ylabel(name)
         boxes[i].axvline(truth[i], color="0.6", linewidth=0.8, linestyle="--")
-    boxes[0].sharex = None
     panels["figure3"][1].set_xlabel("draw of the chain")
     panels["figure5"][1].set_xlabel("test signal")
     panels["figure5"][0].legend(ncols=3, frameon=False)

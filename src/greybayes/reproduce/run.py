@@ -2,19 +2,23 @@
 
 import functools
 import importlib
+import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from greybayes._files import write_atomically
 from greybayes.errors import GreybayesError, nearest
+from greybayes.plots import save_figure
 from greybayes.reproduce.journal import Journal, read
 from greybayes.reproduce.task import Task
 
 # The module of each part; a figure that shows what a table holds is computed with it.
 PARTS = {
     "table1": "table1",
+    "table2": "table2",
     "table3": "growth1",
     "table4": "growth2",
     "table5": "growth2",
@@ -70,9 +74,39 @@ def reproduce(
         }
         heard = functools.partial(lambda name, what: tell(f"{name}: {what}"), name)
         task = Task(full, seed, Journal(path, about), evaluation, drives, heard)
-        module(name).run(task)
+        part = module(name)
+        part.run(task)
+        # Drawn while the data are at hand: the files hold none that was measured.
+        for figure, drawn in getattr(part, "pictures", lambda task: {})(task).items():
+            save_figure(_path(folder, figure, full, ".svg"), drawn)
         found[name] = read(path)
     return found
+
+
+def write_page(target: Path, folder: Path = FOLDER) -> None:
+    """The page of all parts that were computed: the full run of each, or else the quick one."""
+    sections = [_HEAD]
+    for name in chosen(["all"]):
+        paths = [_path(folder, name, full) for full in (True, False)]
+        path = next((path for path in paths if path.exists()), None)
+        if path is None:
+            continue
+        full = path == paths[0]
+        sections.append(page(name, read(path)))
+        for figure, own in PARTS.items():
+            picture = _path(folder, figure, full, ".svg")
+            if own == name and picture.exists():
+                link = Path(os.path.relpath(picture, target.parent)).as_posix()
+                sections.append(f"![Figure {figure.removeprefix('figure')}]({link})\n")
+    write_atomically(target, "\n".join(sections).encode(), GreybayesError)
+
+
+_HEAD = """# The paper, made again
+
+Every table and figure of the paper, with our methods: ours beside published. This page is written \
+by `greybayes reproduce --page docs/paper.md` from the files in `benchmarks/results/paper`; \
+`greybayes reproduce all --full` makes those anew.
+"""
 
 
 def page(name: str, told: Mapping[str, Any]) -> str:
@@ -94,5 +128,5 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(f"greybayes.reproduce.{name}")
 
 
-def _path(folder: Path, name: str, full: bool) -> Path:
-    return folder / f"{name}{'' if full else '-quick'}.json"
+def _path(folder: Path, name: str, full: bool, suffix: str = ".json") -> Path:
+    return folder / f"{name}{'' if full else '-quick'}{suffix}"
