@@ -109,7 +109,8 @@ def m1_posterior(y, n_nodes: int = 24) -> Posterior:
     """theta7 and theta8 of M1 by Gauss-Legendre quadrature where a coarse pass finds the mass.
 
     The coordinates are standard deviations: near 0 the likelihood of a variance is narrow. With
-    200 samples, 20 nodes to a coordinate are off by 0.01 posterior deviations.
+    200 samples, 20 nodes to a coordinate are off by 0.01 posterior deviations. The nodes are shared
+    by all records, so those must come from one theta; for others see `m1_posterior_near`.
     """
     low, high = np.sqrt(M1_PRIOR).T
     edges = [np.linspace(low[i], high[i], n) for i, n in enumerate((9, 13))]
@@ -124,6 +125,28 @@ def m1_posterior(y, n_nodes: int = 24) -> Posterior:
     log_lik = m1_log_lik(deviation**2, np.atleast_2d(y)).T
     posterior = _moments(deviation**2, log_lik + log_weight)
     return _like(y, posterior._replace(error=np.zeros_like(posterior.error)))
+
+
+def m1_posterior_near(y, mean, std, n_nodes: int = 12) -> Posterior:
+    """The same, each record (step,) with nodes of its own around where its posterior is said to be.
+
+    Where it is not there, and reaches over the nodes, that is an error.
+    """
+    found = []
+    for record, middle, reach in zip(y, mean, 6 * std, strict=True):
+        ends = np.clip([middle - reach, middle + reach], *M1_PRIOR.T)
+        rules = [_gauss(*np.sqrt(ends[:, i]), n_nodes) for i in (0, 1)]
+        deviation = _pairs(*(nodes for nodes, _ in rules))
+        log_weight = np.log(_pairs(*(weights for _, weights in rules)).prod(-1))
+        log_density = np.log(deviation).sum(-1) + m1_log_lik(deviation**2, record)
+        for i in (0, 1):
+            along = log_density.max(1 - i)
+            free = np.array([*along[[0, -1]]])[ends[:, i] != M1_PRIOR[i]]
+            assert (free < log_density.max() - 4).all(), "the posterior is elsewhere"
+        weighed = (log_density + log_weight).reshape(1, -1)
+        found.append(_moments(deviation.reshape(-1, 2) ** 2, weighed))
+    whole = Posterior(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    return whole._replace(error=np.zeros_like(whole.error))
 
 
 def _pairs(first, second) -> np.ndarray:

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from helpers.commands import ok, refused
+from helpers.grid import m1_posterior_near
 
 import greybayes as gb
-from greybayes.reproduce import drives, run, signals, table1
+from greybayes.reproduce import drives, growth1, run, signals, table1
 from greybayes.reproduce.journal import Journal
 from greybayes.reproduce.task import Task
 
@@ -70,6 +71,17 @@ def test_errors_are_named_by_their_convention():
     cell = signals.judged("growth1", estimates)
     assert cell["mse_mean"] == pytest.approx(0.0125)
     assert cell["mse_sum"] == pytest.approx(0.025)
+
+
+@pytest.mark.accuracy
+def test_the_exact_mean_of_m1_is_that_of_the_grid_filter():
+    records = list(gb.simulate("growth1", count=3, key=5))
+    refined = gb.refine("growth1", records, key=1)
+    found = [growth1.exact_mean(*each) for each in zip(records, refined, strict=True)]
+    y = np.stack([record.y[:, 0] for record in records])
+    oracle = m1_posterior_near(y, np.array(found), np.array([e.std for e in refined]))
+    spread = np.sqrt(gb.get_model("growth1").prior.variance)
+    np.testing.assert_allclose(found / spread, oracle.mean / spread, atol=0.01)
 
 
 def test_the_reference_of_the_drives_has_its_known_error(shared_data, tmp_path):
