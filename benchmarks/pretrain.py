@@ -67,6 +67,10 @@ RECIPES = {
 }
 
 
+class Reached(KeyboardInterrupt):
+    """The step at which a phase is broken off: the training saves, as when a user stops it."""
+
+
 def pretrain(name: str, first: int) -> None:
     """Train one estimator, from this phase on, and ship it."""
     target = PRETRAINED / f"{name}{SUFFIX}"
@@ -91,7 +95,7 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
                 flush=True,
             )
         if progress.step == phase.until:
-            raise KeyboardInterrupt
+            raise Reached
 
     before = gb.load(name).header if again else None
     settings = {**phase.settings, "sizes": phase.sizes, "start": name if again else ""}
@@ -105,9 +109,7 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
             checkpoint=checkpoint,
             watch=watch,
         )
-    except KeyboardInterrupt:
-        if not phase.until:
-            raise
+    except Reached:
         estimator = as_it_is(checkpoint, phase.until)
     if phase.half:
         estimator = rounded(estimator, phase.seed)

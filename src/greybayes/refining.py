@@ -168,7 +168,8 @@ class _Run:
         """Place nodes where the weights are, and weigh with them all that was drawn so far."""
         for row in rows:
             weighed = self.weighed[row]
-            near = weighed.adapted(self.line).sample(_NEAR, self.rng)
+            drawn = weighed.adapted(self.line).sample(_NEAR - 1, self.rng)
+            near = np.vstack([weighed.mean, drawn])
             self._key, key_nodes, key = jr.split(self._key, 3)
             one = np.array([row])
             self.log_liks.choose(near[None], key_nodes, self.settings.variance, one)
@@ -221,9 +222,7 @@ class _Run:
         """Particle MCMC, from the draws, for the records that draws did not serve."""
         if not self.failed:
             return
-        start = np.array(
-            [self.weighed[row].weights @ self.weighed[row].thetas for row in self.failed]
-        )
+        start = np.array([self.weighed[row].mean for row in self.failed])
         given = self.settings.n_particles
         settings: dict[str, Any] = {"min_ess": self.settings.min_ess, "likelihood": "exact"}
         if given is not None:

@@ -63,9 +63,10 @@ def test_a_grid_tries_each_combination_once_and_lists_the_best_first(tmp_path):
     assert not silent
 
 
-def test_a_stopped_search_goes_on_with_the_trial_it_was_at(tmp_path):
+@pytest.mark.parametrize("cell", [1, 2])
+def test_a_stopped_search_goes_on_with_the_trial_it_was_at(tmp_path, cell):
     def stop(number, of, progress):
-        if number == 2:
+        if number == cell:
             raise KeyboardInterrupt
 
     vary = {"width": (4, 8)}
@@ -76,6 +77,14 @@ def test_a_stopped_search_goes_on_with_the_trial_it_was_at(tmp_path):
     assert [t.state for t in found] == ["complete", "complete", "fail"]
 
 
+def test_settings_that_cannot_be_trained_with_are_a_result(tmp_path):
+    vary = {"learning_rate": (1e-2, 1e30)}
+    found = tuned(tmp_path / "a.sqlite", vary)
+    assert [trial.settings["learning_rate"] for trial in found] == [1e-2, 1e30]
+    assert "training lost its way" in found[1].error
+    assert tuned(tmp_path / "a.sqlite", vary) == found
+
+
 def test_tpe_takes_ranges_and_as_many_trials_as_asked(tmp_path):
     found = tuned(
         tmp_path / "a.sqlite", {"learning_rate": Range(1e-4, 1e-2)}, search="tpe", trials=2
@@ -84,25 +93,40 @@ def test_tpe_takes_ranges_and_as_many_trials_as_asked(tmp_path):
     assert all(1e-4 <= trial.settings["learning_rate"] <= 1e-2 for trial in found)
 
 
-def test_what_cannot_be_is_refused_in_a_sentence(tmp_path):
-    study = tmp_path / "a.sqlite"
-    with pytest.raises(GreybayesError, match="grid or tpe"):
-        tuned(study, {"width": (4,)}, search="random")
-    with pytest.raises(GreybayesError, match="nothing to vary"):
-        tuned(study, {})
-    with pytest.raises(GreybayesError, match="a range is for tpe"):
-        tuned(study, {"width": Range(4, 8)})
-    with pytest.raises(GreybayesError, match="has no size wdith"):
-        tuned(study, {"wdith": (4,)})
-    study.write_text("no database" * 100)
+@pytest.mark.parametrize(
+    ("vary", "changes", "words"),
+    [
+        ({"width": (4,)}, {"search": "random"}, "grid or tpe"),
+        ({}, {}, "nothing to vary"),
+        ({"width": Range(4, 8)}, {}, "a range is for tpe"),
+        ({"wdith": (4,)}, {}, "has no size wdith"),
+        ({"width": ("abc",)}, {}, "width cannot be 'abc'"),
+        ({"width": (4.5,)}, {}, "width cannot be 4.5"),
+        ({"width": (0,)}, {}, "width is 0"),
+        ({"batch": ("abc",)}, {}, "batch cannot be 'abc'"),
+        ({"head": ("foo",)}, {}, "no head foo"),
+        ({"learning_rate": Range(1e-3, float("inf"))}, {"search": "tpe"}, "cannot be inf"),
+        ({"sizes": (3,)}, {}, "sizes has no choices"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_file_is_made(tmp_path, vary, changes, words):
+    with pytest.raises(GreybayesError, match=words):
+        tuned(tmp_path / "a.sqlite", vary, **changes)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_file_is_no_study(tmp_path):
+    (tmp_path / "a.sqlite").write_text("no database" * 100)
     with pytest.raises(GreybayesError, match="cannot be opened as a study"):
-        tuned(study, {"width": (4,)})
+        tuned(tmp_path / "a.sqlite", {"width": (4,)})
 
 
 def test_another_search_does_not_go_into_the_same_study(tmp_path):
     tuned(tmp_path / "a.sqlite", {"width": (4,)})
-    with pytest.raises(GreybayesError, match="name another file"):
+    with pytest.raises(GreybayesError, match="with other vary; name another file"):
         tuned(tmp_path / "a.sqlite", {"width": (4, 8)})
+    with pytest.raises(GreybayesError, match="with other steps, seed; name another file"):
+        tuned(tmp_path / "a.sqlite", {"width": (4,)}, steps=30, seed=7)
 
 
 def test_the_command(tmp_path, monkeypatch):
@@ -117,3 +141,5 @@ def test_the_command(tmp_path, monkeypatch):
     assert sqlite3.connect("tune.sqlite").execute("select count(*) from trials").fetchone() == (2,)
     assert "NAME=A,B" in refused("tune", "linear-gaussian", "--vary", "width")
     assert "LOW..HIGH" in refused("tune", "linear-gaussian", "--vary", "width=9..3")
+    twice = ("--vary", "width=4", "--vary", "width=8")
+    assert "width twice" in refused("tune", "linear-gaussian", *twice)

@@ -23,11 +23,11 @@ def counted():
 
 def test_a_cell_is_computed_once_and_found_again(tmp_path):
     calls, compute = counted()
-    first = Journal(tmp_path / "made" / "a.json", ABOUT)
+    first = Journal(tmp_path / "a.json", ABOUT)
     found = first.cell("one", compute)
     assert found["figure"] == 2.5
     assert found["seconds"] >= 0
-    again = Journal(tmp_path / "made" / "a.json", ABOUT)
+    again = Journal(tmp_path / "a.json", ABOUT)
     assert again.cell("one", compute) == found
     assert len(calls) == 1
 
@@ -49,15 +49,23 @@ def test_a_stopped_run_keeps_what_it_has(tmp_path):
     told = read(tmp_path / "a.json")
     assert list(told["cells"]) == ["one", "two"]
     assert told["seconds"] == round(sum(cell["seconds"] for cell in told["cells"].values()), 1)
-    assert {"commit", "machine", "package", "part", "seed"} <= told.keys()
+    assert {"complete", "machine", "package", "part", "seed"} <= told.keys()
 
 
-def test_cells_of_another_seed_are_not_mixed_with_ours(tmp_path):
-    calls, compute = counted()
+def test_cells_of_another_seed_are_neither_mixed_with_ours_nor_lost(tmp_path):
+    _, compute = counted()
     Journal(tmp_path / "a.json", ABOUT).cell("one", compute)
-    Journal(tmp_path / "a.json", {**ABOUT, "seed": 1}).cell("one", compute)
-    assert len(calls) == 2
-    assert read(tmp_path / "a.json")["seed"] == 1
+    with pytest.raises(GreybayesError, match="holds figures of another seed"):
+        Journal(tmp_path / "a.json", {**ABOUT, "seed": 1})
+    assert list(read(tmp_path / "a.json")["cells"]) == ["one"]
+
+
+def test_what_is_no_number_is_null(tmp_path):
+    journal = Journal(tmp_path / "a.json", ABOUT)
+    found = journal.cell("one", lambda: {"k_hat": float("inf"), "more": [1.0, float("nan")]})
+    assert (found["k_hat"], found["more"]) == (None, [1.0, None])
+    journal.finish()
+    assert read(tmp_path / "a.json")["complete"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"cells": 3}', json.dumps({"part": "table1"})])

@@ -7,13 +7,14 @@ from helpers.grid import m1_posterior_near
 
 import greybayes as gb
 from greybayes.reproduce import drives, growth1, run, signals, table1
-from greybayes.reproduce.journal import Journal
-from greybayes.reproduce.task import Task
+from greybayes.reproduce.journal import Journal, read
+from greybayes.reproduce.task import Data, Task
 
 
 def task(folder, **changes):
     """A small one, with its file in a folder."""
-    given = {"full": False, "seed": 3, "evaluation": None, "drives": None, "tell": print}
+    files = {name: changes.pop(name) for name in ("evaluation", "drives") if name in changes}
+    given = {"full": False, "seed": 3, "data": Data(**files), "tell": print}
     return Task(journal=Journal(folder / "a.json", {}), **{**given, **changes})
 
 
@@ -41,10 +42,11 @@ def test_table_1_agrees_with_theory(tmp_path, monkeypatch):
 
 def test_a_page_has_ours_beside_published():
     cell = {"mse_sum": 5e-5, "standard_error": 1e-6, "theory": 5e-5, "P": 400, "M": 50}
+    cell["commit"] = "abc"
     other = {**cell, "mse_sum": 2.5e-5, "theory": 2.5e-5, "M": 100}
     machine = {"cores": 2, "cpu": "a CPU"}
     told = {"cells": {"P=400, M=50": cell, "P=400, M=100": other}, "machine": machine}
-    told |= {"size": "quick", "seed": 3, "seconds": 1.0, "commit": "abc"}
+    told |= {"size": "quick", "seed": 3, "seconds": 1.0}
     text = run.page("table1", told)
     assert "| 400 | 5.00 ± 0.10 (5.47) | 2.50 ± 0.10 (2.55) |" in text
     assert "1.000 times what theory gives" in text
@@ -94,7 +96,11 @@ def test_the_reference_of_the_drives_has_its_known_error(shared_data, tmp_path):
 def test_the_commands_sentences(tmp_path):
     assert "did you mean table1" in refused("reproduce", "tabel1", "-o", tmp_path)
     assert "--drives DATAPRBS.MAT" in refused("reproduce", "table7", "-o", tmp_path)
+    missing = ("--evaluation", tmp_path, "-o", tmp_path / "a")
+    assert "growth1_evaluation_100.mat cannot be read" in refused("reproduce", "table3", *missing)
     assert not list(tmp_path.iterdir())
+    (tmp_path / "file").touch()
+    assert "cannot be made" in refused("reproduce", "table1", "-o", tmp_path / "file")
 
 
 def test_the_command_prints_what_it_computed(tmp_path, monkeypatch):
@@ -102,4 +108,18 @@ def test_the_command_prints_what_it_computed(tmp_path, monkeypatch):
     printed = ok("reproduce", "table1", "--seed", 3, "-o", tmp_path)
     assert "(5.47)" in printed
     assert "Quick run, seed 3" in printed
-    assert (tmp_path / "table1-quick.json").exists()
+    told = read(tmp_path / "table1-quick.json")
+    assert told["complete"]
+    # Nothing is computed twice, and figures of another seed are not thrown away.
+    assert ok("reproduce", "table1", "--seed", 3, "-o", tmp_path) == printed
+    words = refused("reproduce", "table1", "--seed", 4, "-o", tmp_path)
+    assert "holds figures of another seed" in words
+    assert read(tmp_path / "table1-quick.json") == told
+    ok("reproduce", "--page", tmp_path / "paper.md", "-o", tmp_path)
+    assert "(5.47)" in (tmp_path / "paper.md").read_text()
+
+
+def test_an_unfinished_part_is_not_on_the_page(tmp_path):
+    Journal(tmp_path / "table1.json", {}).cell("P=400, M=50", lambda: {"mse_sum": 1.0})
+    run.write_page(tmp_path / "paper.md", tmp_path)
+    assert "Table 1" not in (tmp_path / "paper.md").read_text()

@@ -134,7 +134,7 @@ def resume(
     trained = (paper.run if is_paper else loop.run)(
         experiment,
         settings,  # pyright: ignore[reportArgumentType]
-        save=_saver(checkpoint, name, experiment, header["preset"]),
+        save=_saver(checkpoint, name, experiment, header["preset"], header["seconds"]),
         resumed=Resumed([arrays[name] for name in sorted(arrays)], header["history"]),
         watch=watch,
     )
@@ -172,8 +172,11 @@ def _common(name: str, experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _saver(path: str | Path, name: str, experiment: Experiment, preset: str) -> Save:
-    started = time.perf_counter()
+def _saver(
+    path: str | Path, name: str, experiment: Experiment, preset: str, spent: float = 0.0
+) -> Save:
+    """Writes checkpoints of a training that has taken so many seconds already."""
+    started = time.perf_counter() - spent
     common = {
         **_common(name, experiment),
         "kind": "checkpoint",

@@ -67,6 +67,8 @@ class Settings:
         for name in ("steps", "batch", "chunk", "devices", "n_validation", "n_reference"):
             if getattr(self, name) < 1:
                 raise EstimatorError(f"{name} is {getattr(self, name)}, expected 1 or more.")
+        if self.head not in HEADS:
+            raise EstimatorError(f"there is no head {self.head}; {nearest(self.head, HEADS)}")
         if self.optimiser not in OPTIMISERS:
             raise EstimatorError(
                 f"there is no optimiser {self.optimiser}; {nearest(self.optimiser, OPTIMISERS)}"

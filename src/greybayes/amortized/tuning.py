@@ -6,6 +6,7 @@ ones are, and breaks off those that fall behind.
 """
 
 import itertools
+import json
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from greybayes.amortized.loop import Progress
 from greybayes.amortized.paper import PaperSettings
 from greybayes.amortized.trainer import train
 from greybayes.amortized.training import Settings
-from greybayes.errors import GreybayesError
+from greybayes.errors import EstimatorError, GreybayesError
 from greybayes.model import Model
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 SEARCHES = ("grid", "tpe")
 # Trials before any is broken off.
 _PATIENT = 4
+# Where a trial keeps why it could not be trained.
+_ERROR = "error"
 
 
 class Range(NamedTuple):
@@ -48,6 +51,8 @@ class Trial:
     state: str
     """complete, pruned or fail."""
     seconds: float | None
+    error: str | None = None
+    """Why it could not be trained."""
 
 
 Watch = Callable[[int, int, Progress], None]
@@ -85,26 +90,23 @@ def tune(
     """
     if search not in SEARCHES:
         raise GreybayesError(f"search is {search!r}, expected {' or '.join(SEARCHES)}.")
-    if not vary:
-        raise GreybayesError("there is nothing to vary: name a setting and its choices.")
-    if search == "grid" and any(isinstance(choices, Range) for choices in vary.values()):
-        raise GreybayesError("a grid needs choices, such as width=30,40; a range is for tpe.")
-    label = name or (model if isinstance(model, str) else type(model).__name__)
-    opened = _open(Path(study), f"{label}, {preset}, {search}", vary, search, seed)
-    n_trials = math.prod(map(len, vary.values())) if search == "grid" else trials
     is_paper = preset == "paper"
-    known = {field.name for field in fields(PaperSettings if is_paper else Settings)}
     fixed = dict(settings or {})
     if not is_paper and minutes is None and steps is None:
         minutes = 1.0
+    given = _Given(PaperSettings if is_paper else Settings, fixed, vary)
+    given.check(search)
+    label = name or (model if isinstance(model, str) else type(model).__name__)
+    varied = {key: [type(choices).__name__, *choices] for key, choices in vary.items()}
+    same = {"vary": varied, "settings": fixed, "minutes": minutes, "steps": steps, "seed": seed}
+    opened = _open(Path(study), f"{label}, {preset}, {search}", same)
+    opened.sampler = _sampler(search, vary, seed, len(opened.trials))
+    n_trials = math.prod(map(len, vary.values())) if search == "grid" else trials
 
     def objective(trial: "optuna.Trial") -> float:
         import optuna
 
         chosen = {key: _suggested(trial, key, choices) for key, choices in vary.items()}
-        own = {key: value for key, value in chosen.items() if key in known}
-        sizes = {key: value for key, value in chosen.items() if key not in known}
-        given = {**fixed, **own, "sizes": {**fixed.get("sizes", {}), **sizes}}
         told = math.nan
 
         def heard(progress: Progress) -> None:
@@ -117,10 +119,21 @@ def tune(
                 if search == "tpe" and trial.should_prune():
                     raise optuna.TrialPruned
 
-        long = {} if is_paper else {"minutes": minutes, "steps": steps}
-        estimator = train(
-            model, name=name, preset=preset, seed=seed, settings=given, watch=heard, **long
-        )
+        try:
+            estimator = train(
+                model,
+                name=name,
+                minutes=minutes,
+                steps=steps,
+                preset=preset,
+                seed=seed,
+                settings=given.with_(chosen),
+                watch=heard,
+            )
+        except EstimatorError as error:
+            # These settings do not work: a result, unlike an interrupt, which is tried again.
+            trial.set_user_attr(_ERROR, str(error))
+            raise
         history = estimator.header["history"]
         if is_paper:
             return min(seen["validation_loss"] for seen in history)
@@ -128,9 +141,46 @@ def tune(
 
     _take_up(opened)
     while _left(opened, vary, search, n_trials):
-        # One at a time: a grid's sampler ends a longer call where the last cells were taken up.
-        opened.optimize(objective, n_trials=1)
-    return listed(opened)
+        opened.optimize(objective, n_trials=1, catch=(EstimatorError,))
+    found = listed(opened)
+    if all(trial.error for trial in found):
+        raise EstimatorError(f"no trial could be trained; the last one: {found[-1].error}")
+    return found
+
+
+class _Given(NamedTuple):
+    """The settings that all trials share, and those that vary."""
+
+    cls: type
+    fixed: dict[str, Any]
+    vary: Mapping[str, Choices]
+
+    def with_(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a trial: what is no field is a size of the network."""
+        known = {field.name for field in fields(self.cls)}
+        own = {key: value for key, value in chosen.items() if key in known}
+        sizes = {key: value for key, value in chosen.items() if key not in known}
+        return {**self.fixed, **own, "sizes": {**self.fixed.get("sizes", {}), **sizes}}
+
+    def check(self, search: str) -> None:
+        """Refuse, before anything is written, what could not be trained with."""
+        if not self.vary:
+            raise GreybayesError("there is nothing to vary: name a setting and its choices.")
+        usual = self.cls()
+        for name, choices in self.vary.items():
+            if search == "grid" and isinstance(choices, Range):
+                raise GreybayesError(
+                    f"a grid needs choices, such as {name}=30,40; a range is for tpe."
+                )
+            if not choices or name == "sizes":
+                raise GreybayesError(f"{name} has no choices.")
+            kind = type(getattr(usual, name, 0))
+            for value in choices:
+                right = isinstance(value, int | float if kind is float else kind)
+                if not right or (kind is not str and not math.isfinite(value)):
+                    raise GreybayesError(f"{name} cannot be {value!r}.")
+                settings = self.cls(**self.with_({name: value}))
+                settings.architecture.complete  # noqa: B018
 
 
 def listed(study: "optuna.Study") -> list[Trial]:
@@ -142,46 +192,56 @@ def listed(study: "optuna.Study") -> list[Trial]:
             trial.value if trial.state.name == "COMPLETE" else None,
             trial.state.name.lower(),
             trial.duration.total_seconds() if trial.duration else None,
+            trial.user_attrs.get(_ERROR),
         )
         for trial in study.get_trials(deepcopy=False)
     ]
     return sorted(found, key=lambda t: (t.value is None, t.value or 0.0, t.number))
 
 
-def _open(
-    path: Path, name: str, vary: Mapping[str, Choices], search: str, seed: int
-) -> "optuna.Study":
+def _open(path: Path, name: str, same: dict[str, Any]) -> "optuna.Study":
+    """The study of a file, new or as it was; `same` is what all its trials must share."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    if search == "grid":
-        sampler: Any = optuna.samplers.GridSampler(
-            {key: list(choices) for key, choices in vary.items()}, seed=seed
-        )
-        pruner: Any = optuna.pruners.NopPruner()
-    else:
-        sampler = optuna.samplers.TPESampler(seed=seed)
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=_PATIENT)
+    # What goes wrong in a trial is ours to tell.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         study = optuna.create_study(
             storage=f"sqlite:///{path}",
             study_name=name,
-            sampler=sampler,
-            pruner=pruner,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=_PATIENT),
             load_if_exists=True,
         )
+        before = study.user_attrs.get("same")
+        if before is not None and before != json.loads(json.dumps(same)):
+            differs = ", ".join(key for key in same if same[key] != before.get(key))
+            raise GreybayesError(
+                f"{path} holds a search with other {differs}; name another file for this one."
+            )
+        study.set_user_attr("same", same)
     except SQLAlchemyError:
         raise GreybayesError(
             f"{path} cannot be opened as a study: name a new file in a folder that exists and is "
             "yours."
         ) from None
-    varied = {key: [type(choices).__name__, *choices] for key, choices in vary.items()}
-    before = study.user_attrs.get("vary", varied)
-    if before != varied:
-        raise GreybayesError(f"{path} holds a search over {before}; name another file for this.")
-    study.set_user_attr("vary", varied)
     return study
+
+
+def _sampler(search: str, vary: Mapping[str, Choices], seed: int, n_before: int) -> Any:
+    import optuna
+
+    if search == "tpe":
+        # Not of the seed alone: a search that goes on must not begin with the same draws.
+        return optuna.samplers.TPESampler(seed=seed + n_before)
+
+    class Grid(optuna.samplers.GridSampler):
+        """Optuna's; it is told here when to end, and may take up trials that are not its own."""
+
+        def after_trial(self, *told: Any) -> None:
+            """Nothing."""
+
+    return Grid({key: list(choices) for key, choices in vary.items()}, seed=seed)
 
 
 def _suggested(trial: "optuna.Trial", name: str, choices: Choices) -> Any:
@@ -202,9 +262,10 @@ def _take_up(study: "optuna.Study") -> None:
     for trial in trials:
         if trial.state is TrialState.RUNNING:
             study.tell(trial.number, state=TrialState.FAIL)
-    ended = [t.params for t in trials if t.state not in (TrialState.RUNNING, TrialState.FAIL)]
+    ended = [t.params for t in trials if t.state.is_finished() and not _interrupted(t)]
+    ended += [t.system_attrs.get("fixed_params") for t in trials if t.state is TrialState.WAITING]
     for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
-        if trial.params and trial.params not in ended:
+        if _interrupted(trial) and trial.params and trial.params not in ended:
             ended.append(trial.params)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # It is an experiment of Optuna's.
@@ -213,11 +274,14 @@ def _take_up(study: "optuna.Study") -> None:
 
 def _left(study: "optuna.Study", vary: Mapping[str, Choices], search: str, n_trials: int) -> bool:
     """Whether there is something to try."""
-    from optuna.trial import TrialState
-
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    trials = study.get_trials(deepcopy=False)
+    done = [trial for trial in trials if trial.state.is_finished() and not _interrupted(trial)]
     if search == "tpe":
         return len(done) < n_trials
     tried = [trial.params for trial in done]
     cells = itertools.product(*vary.values())
     return any(dict(zip(vary, cell, strict=True)) not in tried for cell in cells)
+
+
+def _interrupted(trial: "optuna.trial.FrozenTrial") -> bool:
+    return trial.state.name == "FAIL" and _ERROR not in trial.user_attrs

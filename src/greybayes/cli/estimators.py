@@ -195,6 +195,7 @@ def _found(resume: Path) -> Path:
     )
 
 
+_WORDS = ("network", "head", "optimiser")
 _SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense", "components")
 
 
@@ -204,8 +205,10 @@ def settings_of(texts: list[str]) -> dict[str, Any]:
     sizes: dict[str, int] = {}
     for text in texts:
         name, found, value = text.partition("=")
+        number: Any = value
         try:
-            number: Any = float(value) if set(value) & set(".e") else int(value)
+            if name not in _WORDS:
+                number = float(value) if set(value) & set(".e") else int(value)
         except ValueError:
             found = ""
         if not found:

@@ -53,7 +53,11 @@ def tune(
 ) -> None:
     """Find good settings: train with each, and compare their validation."""
     check_output(study, lambda path: path)
-    choices = dict(_choices(text) for text in vary)
+    choices: dict[str, Choices] = {}
+    for name, values in map(_choices, vary):
+        if name in choices:
+            raise GreybayesError(f"--vary gives {name} twice; give it once.")
+        choices[name] = values
     shared = settings_of(setting or []) | ({"network": network} if network else {})
     plant = load_model(model)
     from dataclasses import asdict
@@ -88,15 +92,17 @@ def tune(
                 *(_text(trial.settings.get(name)) for name in choices),
                 "" if trial.value is None else f"{trial.value:.5f}",
                 "" if trial.seconds is None else f"{trial.seconds:.0f}",
-                "" if trial.state == "complete" else trial.state,
+                trial.error or ("" if trial.state == "complete" else trial.state),
             )
             for trial in found
         ),
     )
     if found[0].value is not None:
-        chosen = " ".join(f"--set {name}={_text(v)}" for name, v in found[0].settings.items())
-        paper = " --preset paper" if preset == "paper" else ""
-        typer.echo(f"Train with the best: greybayes train {model}{paper} {chosen}")
+        best = {**({"network": network} if network else {}), **found[0].settings}
+        chosen = [f"--set {text}" for text in setting or []]
+        chosen += [f"--set {name}={value}" for name, value in best.items()]
+        paper = ["--preset paper"] if preset == "paper" else []
+        typer.echo(f"Train with the best: greybayes train {' '.join([model, *paper, *chosen])}")
 
 
 def _choices(text: str) -> "tuple[str, Choices]":

@@ -6,6 +6,7 @@ mean itself by quadrature.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from greybayes.likelihood.grid import grid_log_lik
 from greybayes.record import Record
 from greybayes.refining import refine
 from greybayes.reproduce.journal import Cell
-from greybayes.reproduce.signals import TRUTHS, network, paper_network, signals, timed
-from greybayes.reproduce.task import Task, markdown_table
+from greybayes.reproduce.signals import TRUTHS, network, paper_cell, signals, sources_of, timed
+from greybayes.reproduce.task import Data, Task, markdown_table
 from greybayes.zoo import get_model
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ MODEL = "growth1"
 NAMES = "theta7", "theta8"
 _SHOWN_DRAWS = 1500
 _NODES = 41
+
+
+def sources(data: Data) -> dict[str, Path]:
+    """The signals, and the shipped network."""
+    return sources_of(MODEL, data)
 
 
 def run(task: Task) -> None:
@@ -50,9 +56,7 @@ def run(task: Task) -> None:
         ("lstm", {"width": 60, "depth": 1, "dense": 40}),
     ):
         settings = {"network": kind, "sizes": sizes, **task.paper_size(500)}
-        task.cell(
-            kind.upper(), lambda settings=settings: paper_network(task, MODEL, records, settings)
-        )
+        paper_cell(task, kind.upper(), MODEL, records, settings)
     task.cell("our network", lambda: network(MODEL, load(MODEL), records, task.draws))
     task.cell("refined and exact", lambda: _refined(task, records))
 

@@ -1,19 +1,25 @@
 """Tables 4, 5 and 6: all parameters of M2; the effect of P, every method, and their seconds."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from greybayes.amortized.estimator import load
 from greybayes.classical.cme_mh import cme_mh
 from greybayes.classical.psem import psem
 from greybayes.refining import refine
-from greybayes.reproduce.signals import network, paper_network, signals, timed
-from greybayes.reproduce.task import Task, markdown_table
+from greybayes.reproduce.signals import network, paper_cell, signals, sources_of, timed
+from greybayes.reproduce.task import Data, Task, markdown_table
 
 TITLE = "Tables 4, 5 and 6: all parameters of M2"
 MODEL = "growth2"
 P = (500, 1000, 1500, 2000)
 _GRU = {"network": "gru", "sizes": {"width": 40, "depth": 2, "dense": 32}}
+
+
+def sources(data: Data) -> dict[str, Path]:
+    """The signals, and the shipped network."""
+    return sources_of(MODEL, data)
 
 
 def run(task: Task) -> None:
@@ -34,10 +40,7 @@ def run(task: Task) -> None:
     task.cell("PSEM", lambda: timed(MODEL, lambda: psem(MODEL, records, key=task.seed)))
     for p in P if task.full else P[::3]:
         settings = {**_GRU, **task.paper_size(p)}
-        task.cell(
-            f"GRU, P={p}",
-            lambda settings=settings: paper_network(task, MODEL, records, settings),
-        )
+        paper_cell(task, f"GRU, P={p}", MODEL, records, settings)
 
 
 def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ A run that is stopped goes on with the first cell that the file does not have.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,38 +19,58 @@ Cell = dict[str, Any]
 
 
 class Journal:
-    """The file of one part. `about` is what the figures depend on: size, seed, data."""
+    """The file of one part. `about` is what its figures depend on: size, seed, data."""
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         self.path, self.about = path, dict(about)
         self.cells: dict[str, Cell] = {}
+        self.complete = False
         if path.exists():
             told = read(path)
-            # Cells of another seed or size would be mixed with ours.
-            if all(told.get(name) == value for name, value in self.about.items()):
-                self.cells = told["cells"]
+            differs = [name for name, value in self.about.items() if told.get(name) != value]
+            if differs:
+                raise GreybayesError(
+                    f"{path} holds figures of another {', '.join(differs)}; name another folder "
+                    "with -o, or remove the file."
+                )
+            self.cells = told["cells"]
 
     def cell(self, name: str, compute: Callable[[], Cell]) -> Cell:
-        """The cell of this name, from the file where it is there, with the seconds it took."""
+        """The cell of this name, from the file where it is there; its seconds and its commit."""
         if name not in self.cells:
             started = time.perf_counter()
             found = compute()
-            self.cells[name] = {**found, "seconds": round(time.perf_counter() - started, 3)}
+            spent = round(time.perf_counter() - started, 3)
+            commit = describe_commit(self.path.parent)
+            self.cells[name] = _finite({**found, "seconds": spent, "commit": commit})
             self._write()
         return self.cells[name]
+
+    def finish(self) -> None:
+        """All cells are there."""
+        self.complete = True
+        self._write()
 
     def _write(self) -> None:
         told = {
             **self.about,
             "package": __version__,
-            "commit": describe_commit(self.path.parent),
             "machine": describe_machine(),
             "seconds": round(sum(cell["seconds"] for cell in self.cells.values()), 1),
+            "complete": self.complete,
             "cells": self.cells,
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
         write_atomically(self.path, text.encode(), GreybayesError)
+
+
+def _finite(value: Any) -> Any:
+    """With null for what is no number: JSON has no infinity."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -31,16 +31,18 @@ def describe_commit(results: Path) -> str:
     Empty where the package does not run from a repository.
     """
 
-    def git(*arguments: str) -> str:
-        run = ["git", "-C", str(Path(__file__).parent), *arguments]
-        try:
-            done = subprocess.run(run, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            return ""
-        return done.stdout.strip()
+    own = Path(__file__).resolve()
 
-    commit = git("rev-parse", "--short=12", "HEAD")
-    if not commit:
+    def git(*arguments: str) -> str:
+        run = ["git", "-C", str(own.parent), *arguments]
+        return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", own.name)  # Not a repository that we merely lie in.
+        top = Path(git("rev-parse", "--show-toplevel"))
+        inside = results.resolve().is_relative_to(top)
+        but = [f":(exclude){results.resolve()}"] if inside else []
+        changed = git("status", "--porcelain", "-uno", "--", ":/", *but)
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
+    except (FileNotFoundError, subprocess.CalledProcessError):
         return ""
-    changed = git("status", "--porcelain", "-uno", "--", ":/", f":(exclude){results.resolve()}")
-    return commit + ("-dirty" if changed else "")

@@ -1,6 +1,7 @@
 """Which parts there are, and how they are computed and written down."""
 
 import functools
+import hashlib
 import importlib
 import os
 import tomllib
@@ -9,11 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from greybayes._files import write_atomically
+from greybayes._files import reason, write_atomically
 from greybayes.errors import GreybayesError, nearest
 from greybayes.plots import save_figure
 from greybayes.reproduce.journal import Journal, read
-from greybayes.reproduce.task import Task
+from greybayes.reproduce.task import Data, Task
 
 # The module of each part; a figure that shows what a table holds is computed with it.
 PARTS = {
@@ -63,32 +64,48 @@ def reproduce(
     tell: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Mapping[str, Any]]:
     """Compute what is not in the folder yet; the contents of each file, by module."""
-    found = {}
-    for name in chosen(parts):
-        path = _path(folder, name, full)
-        about = {
+    names = chosen(parts)
+    data = Data(evaluation, drives)
+    # What is missing is told before the hours of the parts before it.
+    abouts = {
+        name: {
             "part": name,
             "size": "full" if full else "quick",
             "seed": seed,
-            "signals": "of the seed" if evaluation is None else "the authors'",
+            **{what: _digest(file) for what, file in module(name).sources(data).items()},
         }
-        heard = functools.partial(lambda name, what: tell(f"{name}: {what}"), name)
-        task = Task(full, seed, Journal(path, about), evaluation, drives, heard)
+        for name in names
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise GreybayesError(f"{folder} cannot be made ({reason(problem)}).") from None
+    journals = {name: Journal(_path(folder, name, full), abouts[name]) for name in names}
+    for name, journal in journals.items():
         part = module(name)
+        heard = functools.partial(lambda name, what: tell(f"{name}: {what}"), name)
+        task = Task(full, seed, journal, data, heard)
         part.run(task)
         # Drawn while the data are at hand: the files hold none that was measured.
         for figure, drawn in getattr(part, "pictures", lambda task: {})(task).items():
             save_figure(_path(folder, figure, full, ".svg"), drawn)
-        found[name] = read(path)
-    return found
+        journal.finish()
+    return {name: read(journal.path) for name, journal in journals.items()}
+
+
+def _digest(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    except OSError as problem:
+        raise GreybayesError(f"{file} cannot be read ({reason(problem)}).") from None
 
 
 def write_page(target: Path, folder: Path = FOLDER) -> None:
-    """The page of all parts that were computed: the full run of each, or else the quick one."""
+    """The page of all parts that are complete: the full run of each, or else the quick one."""
     sections = [_HEAD]
     for name in chosen(["all"]):
         paths = [_path(folder, name, full) for full in (True, False)]
-        path = next((path for path in paths if path.exists()), None)
+        path = next((path for path in paths if path.exists() and read(path)["complete"]), None)
         if path is None:
             continue
         full = path == paths[0]
@@ -116,9 +133,10 @@ def page(name: str, told: Mapping[str, Any]) -> str:
     own = [key for key, value in PARTS.items() if value == name and key in tables]
     figures = tables if len(own) > 1 else tables[own[0]]
     machine = told["machine"]
+    commits = dict.fromkeys(cell["commit"] or "unknown" for cell in told["cells"].values())
     origin = (
         f"*{told['size'].capitalize()} run, seed {told['seed']}, {told['seconds']:,.0f} s on "
-        f"{machine['cores']} cores ({machine['cpu']}), commit {told['commit'] or 'unknown'}.*"
+        f"{machine['cores']} cores ({machine['cpu']}), commit {', '.join(commits)}.*"
     )
     return f"## {part.TITLE}\n\n{part.page(told, figures)}\n\n{origin}\n"
 

@@ -2,29 +2,43 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from greybayes.amortized.estimator import Estimator
+from greybayes.amortized.estimator import PRETRAINED, SUFFIX, Estimator
+from greybayes.amortized.paper import PaperSettings
 from greybayes.amortized.risk import bayes_risk
+from greybayes.amortized.store import read_file
 from greybayes.amortized.trainer import resume, train
 from greybayes.errors import Status
 from greybayes.estimate import Estimate
 from greybayes.record import Record, read_records
 from greybayes.reproduce.journal import Cell
-from greybayes.reproduce.task import Task
+from greybayes.reproduce.task import Data, Task
 from greybayes.simulation import simulate
 
 TRUTHS = {"growth1": (1.0, 0.1), "growth2": (0.7, 1.0, 0.1, 0.1)}
 _QUICK = 6
 
 
+def sources_of(model: str, data: Data) -> dict[str, Path]:
+    """What the figures of a model depend on: the signals, and the shipped network."""
+    found = {"estimator": PRETRAINED / f"{model}{SUFFIX}"}
+    if data.evaluation is not None:
+        found["signals"] = data.evaluation / f"{model}_evaluation_100.mat"
+    return found
+
+
 def signals(task: Task, model: str) -> list[Record]:
     """The authors' own where there is a folder of them, else as many from the seed."""
     count = 100 if task.full else _QUICK
-    if task.evaluation is not None:
-        return read_records(task.evaluation / f"{model}_evaluation_100.mat")[:count]
+    files = sources_of(model, task.data)
+    if "signals" in files:
+        return read_records(files["signals"])[:count]
     return list(simulate(model, np.array(TRUTHS[model]), count=count, key=task.seed + 1))
 
 
@@ -59,22 +73,30 @@ def network(model: str, estimator: Estimator, records: list[Record], draws: int)
     return {**cell, "bayes_risk": bayes_risk(estimator, draws)._asdict()}
 
 
-def paper_network(
-    task: Task, model: str, records: list[Record], settings: Mapping[str, Any]
-) -> Cell:
-    """One of the paper's networks, trained in its way: on Z(P, M), until the loss stands still."""
-    name = f"{model}-{settings['network']}-{settings['n_thetas']}.estimator.partial"
-    checkpoint = task.journal.path.with_name(name)
-    if checkpoint.exists():
-        estimator = resume(checkpoint)
-    else:
-        estimator = train(
-            model, preset="paper", seed=task.seed, settings=settings, checkpoint=checkpoint
+def paper_cell(
+    task: Task, name: str, model: str, records: list[Record], settings: Mapping[str, Any]
+) -> None:
+    """One of the paper's networks, trained in its way: on Z(P, M), until the loss stands still.
+
+    A training that was stopped goes on from its checkpoint, where that is of the same settings.
+    """
+    wanted = PaperSettings(**{"devices": jax.device_count(), **settings, "seed": task.seed})
+    file = f"{model}-{wanted.network}-{wanted.n_thetas}.estimator.partial"
+    checkpoint = task.journal.path.with_name(file)
+
+    def compute() -> Cell:
+        same = checkpoint.exists() and read_file(checkpoint)[0]["settings"] == asdict(wanted)
+        estimator = (
+            resume(checkpoint)
+            if same
+            else train(model, preset="paper", settings=asdict(wanted), checkpoint=checkpoint)
         )
+        return {
+            **network(model, estimator, records, task.draws),
+            "P": wanted.n_thetas,
+            "M": wanted.n_paths,
+            "epochs": len(estimator.header["history"]),
+        }
+
+    task.cell(name, compute)
     checkpoint.unlink(missing_ok=True)
-    return {
-        **network(model, estimator, records, task.draws),
-        "P": settings["n_thetas"],
-        "M": settings["n_paths"],
-        "epochs": len(estimator.header["history"]),
-    }

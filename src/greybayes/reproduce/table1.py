@@ -6,6 +6,7 @@ of everything; a cell here is a mean over repetitions and over a hundred test re
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from greybayes.amortized.linear import (
     regression,
 )
 from greybayes.reproduce.journal import Cell
-from greybayes.reproduce.task import Task, markdown_table
+from greybayes.reproduce.task import Data, Task, markdown_table
 from greybayes.zoo.fir import Fir
 
 TITLE = "Table 1: the linear estimator against its limit"
@@ -27,6 +28,11 @@ N_RECORDS = 100
 # P, M and repetitions.
 FULL = (400, 500, 600, 1000), (50, 100, 200, 500), 12
 QUICK = (400, 1000), (50, 100), 4
+
+
+def sources(data: Data) -> dict[str, Path]:
+    """It reads nothing."""
+    return {}
 
 
 def run(task: Task) -> None:

@@ -3,9 +3,18 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from greybayes.errors import GreybayesError
 from greybayes.reproduce.journal import Cell, Journal
+
+
+class Data(NamedTuple):
+    """Where the measured and the authors' data are."""
+
+    evaluation: Path | None = None
+    """The folder of the authors' test signals; without it they are drawn from the seed."""
+    drives: Path | None = None
+    """The measured records of the coupled drives."""
 
 
 @dataclass(frozen=True)
@@ -15,9 +24,7 @@ class Task:
     full: bool
     seed: int
     journal: Journal
-    evaluation: Path | None
-    """The folder of the authors' own signals."""
-    drives: Path | None
+    data: Data
     tell: Callable[[str], None]
     """Hears what is computed next."""
 
@@ -37,15 +44,6 @@ class Task:
         if name not in self.journal.cells:
             self.tell(name)
         return self.journal.cell(name, compute)
-
-    def drives_file(self) -> Path:
-        """The measured records of the coupled drives."""
-        if self.drives is None:
-            raise GreybayesError(
-                "Table 7 and Figure 6 need the measured records: give --drives DATAPRBS.MAT, from "
-                "the Coupled Electric Drives page of nonlinearbenchmark.org."
-            )
-        return self.drives
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
