@@ -62,7 +62,7 @@ RECIPES = {
     "stochastic-volatility": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
     "van-der-pol": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
     "fir": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
-    "lotka-volterra": (Phase(6_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
+    "lotka-volterra": (Phase(6_000, _MEAN), Phase(2_500, _AGAIN, seed=2, half=True)),
     "sir": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
 }
 

@@ -135,7 +135,7 @@ def test_the_command(tmp_path, monkeypatch):
     few += [*("--set", "n_validation=50"), *("--set", "n_reference=50")]
     given = ("tune", "linear-gaussian", "--vary", "width=4,8", *few)
     printed = ok(*given)
-    assert "Train with the best: greybayes train linear-gaussian --set width=" in printed
+    assert "Train with the best: greybayes train linear-gaussian --set batch=8" in printed
     trials = json.loads(ok(*given, "--json"))["trials"]
     assert sorted(trial["settings"]["width"] for trial in trials) == [4, 8]
     assert sqlite3.connect("tune.sqlite").execute("select count(*) from trials").fetchone() == (2,)
