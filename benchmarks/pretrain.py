@@ -138,10 +138,14 @@ def as_it_is(checkpoint: Path, step: int) -> gb.Estimator:
 
 
 def halved(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """With the large ones in half precision."""
+    """With the large ones in half precision, where its range is enough."""
     kept = ("input", "typical.reference")
+
+    def can_be(name: str, array: np.ndarray) -> bool:
+        return array.size > 1000 and name not in kept and np.abs(array).max() < 6e4
+
     return {
-        name: array.astype(np.float16) if array.size > 1000 and name not in kept else array
+        name: array.astype(np.float16) if can_be(name, array) else array
         for name, array in arrays.items()
     }
 
