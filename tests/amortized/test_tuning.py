@@ -17,7 +17,7 @@ FIXED = {**SETTINGS, "sizes": {"depth": 1, "dense": 8}}
 
 def tuned(study, vary, **changes):
     """A search over tiny trainings."""
-    given = {"steps": 20, "settings": FIXED, **changes}
+    given = {"steps": 10, "settings": FIXED, **changes}
     return tune(LinearGaussian(n_steps=N_STEPS), vary, study=study, **given)
 
 
@@ -42,7 +42,7 @@ def test_a_grid_tries_each_combination_once_and_lists_the_best_first(tmp_path):
     best = found[0]
     again = gb.train(
         LinearGaussian(n_steps=N_STEPS),
-        steps=20,
+        steps=10,
         settings={
             **FIXED,
             "learning_rate": best.settings["learning_rate"],
