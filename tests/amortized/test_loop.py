@@ -274,6 +274,7 @@ assert all((whole.arrays[k] == resumed.arrays[k]).all() for k in whole.arrays)
 """
 
 
+@pytest.mark.accuracy
 def test_on_two_cores_too_a_resumed_training_gives_the_same_bits(tmp_path, compiled):
     settings = {name: value for name, value in SETTINGS.items() if name != "devices"}
     arguments = (json.dumps(settings), N_STEPS, tmp_path / "a.partial")

@@ -203,6 +203,7 @@ def test_what_was_at_its_end_ends_at_once(request, tmp_path, whole, changes, las
     assert_same_run(resumed, request.getfixturevalue(whole))
 
 
+@pytest.mark.accuracy
 def test_killed_it_goes_on_to_the_same_run(trained, tmp_path, compiled):
     partial = tmp_path / "a.estimator.partial"
     killed = functools.partial(run_killed, environment=compiled, folder=tmp_path)

@@ -111,6 +111,7 @@ def test_the_rate_is_optaxs_where_the_warm_up_is_whole(steps, warm_up):
         np.testing.assert_allclose(rate(settings, k, given), theirs(k), atol=1e-6 * 0.02)
 
 
+@pytest.mark.accuracy
 def test_a_block_makes_its_steps_at_their_rate(compiled):
     """In a warm-up so long that the weights hardly move, they move as far as the rate says."""
     model = gb.get_model("linear-gaussian")

@@ -63,7 +63,7 @@ def test_a_grid_tries_each_combination_once_and_lists_the_best_first(tmp_path):
     assert not silent
 
 
-@pytest.mark.parametrize("cell", [1, 2])
+@pytest.mark.parametrize("cell", [1, pytest.param(2, marks=pytest.mark.accuracy)])
 def test_a_stopped_search_goes_on_with_the_trial_it_was_at(tmp_path, cell):
     def stop(number, of, progress):
         if number == cell:
@@ -77,6 +77,7 @@ def test_a_stopped_search_goes_on_with_the_trial_it_was_at(tmp_path, cell):
     assert [t.state for t in found] == ["complete", "complete", "fail"]
 
 
+@pytest.mark.accuracy
 def test_settings_that_cannot_be_trained_with_are_a_result(tmp_path):
     vary = {"learning_rate": (1e-2, 1e30)}
     found = tuned(tmp_path / "a.sqlite", vary)
@@ -85,6 +86,7 @@ def test_settings_that_cannot_be_trained_with_are_a_result(tmp_path):
     assert tuned(tmp_path / "a.sqlite", vary) == found
 
 
+@pytest.mark.accuracy
 def test_tpe_takes_ranges_and_as_many_trials_as_asked(tmp_path):
     found = tuned(
         tmp_path / "a.sqlite", {"learning_rate": Range(1e-4, 1e-2)}, search="tpe", trials=2

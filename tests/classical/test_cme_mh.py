@@ -88,6 +88,7 @@ class Elsewhere:
         return sum(one.logpdf(theta[..., i]) for i, one in enumerate(self.each))
 
 
+@pytest.mark.accuracy
 def test_a_density_to_jump_to_leaves_the_posterior_exact(records):
     """Whatever the density that an estimate brings, it decides how fast, not where."""
     start = gb.Estimate(("a", "q"), np.array([0.6, 0.4]), posterior=Elsewhere())
@@ -124,6 +125,7 @@ def test_an_exact_likelihood_takes_no_particles(records):
         cme_mh(TWO, records, settings={"likelihood": "exact", "n_particles": 10})
 
 
+@pytest.mark.accuracy
 def test_a_record_that_sticks_gets_more_particles_and_starts_anew(records, monkeypatch):
     """One that would have converged, but not as soon as it has to here."""
     monkeypatch.setattr(module, "_PATIENCE", 200)
@@ -137,6 +139,7 @@ def test_a_record_that_sticks_gets_more_particles_and_starts_anew(records, monke
     check(estimate, *quadrature(TWO, records[0]))
 
 
+@pytest.mark.accuracy
 def test_the_published_variant_is_uniform_on_standard_deviations(records):
     settings = {**QUICK, "variances": "std"}
     found = cme_mh(TWO, records[0], key=3, settings=settings)

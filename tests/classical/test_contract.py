@@ -35,8 +35,20 @@ SERVED = {
 }
 # Variants of models that are in the quick table already.
 VARIANTS = {"growth", "growth1-text", "coupled-drives-theta"}
+# Much to compile; their methods are in the quick table with other models.
+SLOW = {
+    (method, model)
+    for method in ("psem", "cpf-saem")
+    for model in ("growth1", "cascaded-tanks", "stochastic-volatility")
+}
+
+
+def marks(method, model):
+    return [pytest.mark.accuracy] if model in VARIANTS or (method, model) in SLOW else []
+
+
 PAIRS = [
-    pytest.param(method, model, marks=[pytest.mark.accuracy] if model in VARIANTS else [])
+    pytest.param(method, model, marks=marks(method, model))
     for method in METHODS
     for model in MODELS
 ]

@@ -130,6 +130,7 @@ def test_an_outlier_is_far_out_whoever_predicts_it(linear):
     assert 5 < drawn < exact
 
 
+@pytest.mark.accuracy
 @pytest.mark.parametrize("noise", ["student", "poisson"])
 def test_noise_that_is_not_normal_has_normal_scores(noise):
     model = Level(noise=noise, n_steps=1000)

@@ -161,6 +161,7 @@ def test_what_a_model_lacks_is_said():
         gb.grid_log_lik("van-der-pol", np.ones((1, 3)), gb.Record(np.zeros(9)))
 
 
+@pytest.mark.accuracy
 def test_records_with_and_without_nodes_are_served_together():
     model = gb.get_model("growth2")
     easy, hard = np.array([0.7, 0.5, 0.3, 0.1]), np.array([0.7, 0.5, 1e-7, 0.9])

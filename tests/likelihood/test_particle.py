@@ -85,6 +85,7 @@ def test_it_is_unbiased_with_several_states_of_which_one_has_no_noise(oscillator
     assert_mean(np.exp(found - exact), 1.0)
 
 
+@pytest.mark.accuracy
 def test_a_guided_filter_is_less_noisy(linear, oscillator):
     for model, theta, record in (
         ("linear-gaussian", THETA, linear),
