@@ -81,6 +81,7 @@ def test_a_bad_head_costs_draws_and_not_exactness(tiny, records):
         assert efficiency[1] < efficiency[0] + 0.05
 
 
+@pytest.mark.accuracy
 def test_nodes_follow_the_weights_where_the_head_was_elsewhere(tiny, records, monkeypatch):
     """The likelihood on nodes for a model of which Kalman knows the answer, and a bad head."""
     monkeypatch.setattr(many, "kind_of", lambda model: "grid")
