@@ -25,7 +25,6 @@ import greybayes as gb
 
 gb.configure()
 
-from estimate import TRUTHS  # noqa: E402
 from machine import write_result  # noqa: E402
 
 from greybayes.classical.methods import Progress, get_method  # noqa: E402
@@ -33,6 +32,7 @@ from greybayes.errors import Status  # noqa: E402
 from greybayes.likelihood.measured import measured_batch  # noqa: E402
 from greybayes.likelihood.monte_carlo import log_liks  # noqa: E402
 from greybayes.likelihood.particle import Filter  # noqa: E402
+from greybayes.reproduce.signals import TRUTHS  # noqa: E402
 
 SEED = 1
 PEER = Path(".venv-peer/bin/python")

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,8 +22,7 @@ from exact import exact_means  # noqa: E402
 from machine import interleaved, write_result  # noqa: E402
 
 from greybayes.amortized.estimator import PRETRAINED, SUFFIX  # noqa: E402
-
-TRUTHS = {"growth1": [1.0, 0.1], "growth2": [0.7, 1.0, 0.1, 0.1]}
+from greybayes.reproduce.signals import TRUTHS  # noqa: E402
 
 
 def evaluation(name: str, folder: Path) -> dict[str, float]:
@@ -54,11 +51,6 @@ def over_exact(count: int, seed: int) -> dict[str, float]:
         "least_effective_share": float(efficiency.min()),
         "draws": count,
     }
-
-
-def training_seconds(header: Mapping[str, Any]) -> float:
-    """Of both phases."""
-    return header["seconds"] + header.get("before", {}).get("seconds", 0.0)
 
 
 def seconds_of_processes(rounds: int) -> dict[str, float]:
@@ -112,7 +104,7 @@ def main() -> None:
         "bayes_risk_of_more_draws": {
             name: gb.bayes_risk(gb.load(name), n_draws=arguments.draws)._asdict() for name in TRUTHS
         },
-        "training_seconds": {name: training_seconds(gb.load(name).header) for name in shipped},
+        "training_seconds": {name: gb.load(name).training_seconds for name in shipped},
         "evaluation": {name: evaluation(name, arguments.data) for name in TRUTHS},
         "linear_gaussian": over_exact(1000, arguments.seed),
         "milliseconds": {name: round(1000 * time, 3) for name, time in seconds.items()},

@@ -21,12 +21,12 @@ import greybayes as gb
 
 gb.configure()
 
-from estimate import TRUTHS  # noqa: E402
 from machine import RESULTS, write_result  # noqa: E402
 
 from greybayes.amortized.typical import LEVEL  # noqa: E402
 from greybayes.classical.methods import Progress  # noqa: E402
 from greybayes.refining import RUNGS  # noqa: E402
+from greybayes.reproduce.signals import TRUTHS  # noqa: E402
 
 SEED = 1
 PEER = Path(".venv-sbi/bin/python")

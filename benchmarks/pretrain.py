@@ -47,6 +47,7 @@ class Phase:
 _GROWTH1, _GROWTH2 = {"width": 96}, {"width": 48}
 # First the mean alone, then both heads from there, with a smaller step.
 _MEAN, _AGAIN = {"head": "bounded"}, {"learning_rate": 1.5e-3}
+# After a phase that was broken off: about the rate at which it was.
 _ON = {"learning_rate": 2e-3}
 
 RECIPES = {

@@ -140,8 +140,8 @@ def m1_posterior_near(y, mean, std, n_nodes: int = 12) -> Posterior:
         log_weight = np.log(_pairs(*(weights for _, weights in rules)).prod(-1))
         log_density = np.log(deviation).sum(-1) + m1_log_lik(deviation**2, record)
         for i in (0, 1):
-            along = log_density.max(1 - i)
-            free = np.array([*along[[0, -1]]])[ends[:, i] != M1_PRIOR[i]]
+            # At an end that is the prior's own there is nothing beyond.
+            free = log_density.max(1 - i)[[0, -1]][ends[:, i] != M1_PRIOR[i]]
             assert (free < log_density.max() - 4).all(), "the posterior is elsewhere"
         weighed = (log_density + log_weight).reshape(1, -1)
         found.append(_moments(deviation.reshape(-1, 2) ** 2, weighed))

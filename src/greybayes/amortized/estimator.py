@@ -62,6 +62,11 @@ class Estimator:
         return self.header["n_steps"]
 
     @property
+    def training_seconds(self) -> float:
+        """How long it was trained, with what it started from."""
+        return self.header["seconds"] + self.header.get("before", {}).get("seconds", 0.0)
+
+    @property
     def input(self) -> Float[np.ndarray, "steps input"] | None:
         """The input signal it was trained for; None where it was trained for any of a design."""
         return self.arrays.get("input")

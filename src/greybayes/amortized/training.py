@@ -67,8 +67,6 @@ class Settings:
         for name in ("steps", "batch", "chunk", "devices", "n_validation", "n_reference"):
             if getattr(self, name) < 1:
                 raise EstimatorError(f"{name} is {getattr(self, name)}, expected 1 or more.")
-        if self.head not in HEADS:
-            raise EstimatorError(f"there is no head {self.head}; {nearest(self.head, HEADS)}")
         if self.optimiser not in OPTIMISERS:
             raise EstimatorError(
                 f"there is no optimiser {self.optimiser}; {nearest(self.optimiser, OPTIMISERS)}"
@@ -148,6 +146,8 @@ class Architecture(NamedTuple):
 
     def split_sizes(self) -> tuple[dict[str, int], dict[str, int]]:
         """The sizes that were given: those of the network, and those of the head."""
+        if self.head not in HEADS:
+            raise EstimatorError(f"there is no head {self.head}; {nearest(self.head, HEADS)}")
         usual = HEADS[self.head].usual
         network = {name: size for name, size in self.sizes.items() if name not in usual}
         return network, {name: size for name, size in self.sizes.items() if name in usual}

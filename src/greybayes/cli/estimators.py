@@ -1,5 +1,6 @@
 """Commands about estimators: `train`, `estimate`, `info`."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
 _ESTIMATOR = "A pretrained estimator (growth2), or a file that train wrote."
 EstimatorName = Annotated[str, typer.Argument(metavar="ESTIMATOR", help=_ESTIMATOR)]
+Preset = Annotated[str, typer.Option(help="default, or paper: as the paper trains.")]
+NetworkName = Annotated[str | None, typer.Option(help="windows (default), gru, lstm or rnn.")]
+SettingTexts = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as batch=128."),
+]
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Records to estimate from.")]
 
 
@@ -39,18 +46,11 @@ def train(
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="How long to train (default 5).")] = None,
     steps: Annotated[int | None, typer.Option(help="How many steps, instead of minutes.")] = None,
-    preset: Annotated[
-        str, typer.Option(help="default, or paper: as the paper trains.")
-    ] = "default",
+    preset: Preset = "default",
     inputs: InputText = None,
     length: Annotated[int | None, typer.Option(help="Samples in a record.")] = None,
-    network: Annotated[
-        str | None, typer.Option(help="windows (default), gru, lstm or rnn.")
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as batch=128."),
-    ] = None,
+    network: NetworkName = None,
+    setting: SettingTexts = None,
     seed: Seed = 0,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with a training that was interrupted.")
@@ -201,20 +201,16 @@ _SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense", "compo
 
 def settings_of(texts: list[str]) -> dict[str, Any]:
     """`batch=128`, or `width=32` for the sizes of a network."""
-    settings: dict[str, Any] = {}
-    sizes: dict[str, int] = {}
-    for text in texts:
-        name, found, value = text.partition("=")
-        number: Any = value
-        try:
-            if name not in _WORDS:
-                number = float(value) if set(value) & set(".e") else int(value)
-        except ValueError:
-            found = ""
-        if not found:
-            raise GreybayesError(f"--set got {text!r}, expected NAME=VALUE with a number.")
-        (sizes if name in _SIZES else settings)[name] = number
+    settings = parse_settings(texts)
+    for name, value in settings.items():
+        if name not in _WORDS and not _is_number(value):
+            raise GreybayesError(f"--set got '{name}={value}', expected NAME=VALUE with a number.")
+    sizes = {name: settings.pop(name) for name in _SIZES if name in settings}
     return {**settings, **({"sizes": sizes} if sizes else {})}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and not isinstance(value, bool)
 
 
 def _watched(task: str):

@@ -95,7 +95,6 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
     """
     from greybayes.errors import GreybayesError
 
-    words: dict[str, Any] = {"true": True, "false": False, "none": None}
     settings: dict[str, Any] = {}
     for text in texts:
         name, found, value = (part.strip() for part in text.partition("="))
@@ -103,10 +102,20 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
             raise GreybayesError(f"--set got {text!r}, expected NAME=VALUE.")
         if name in settings:
             raise GreybayesError(f"--set gives {name} twice; give it once.")
-        settings[name] = words.get(value.lower(), value)
-        for number in (float, int):
-            try:
-                settings[name] = number(value)
-            except ValueError:
-                continue
+        settings[name] = parse_value(value)
     return settings
+
+
+def parse_value(text: str) -> Any:
+    """A whole number, a number, true, false, none, or a word.
+
+    >>> [parse_value(text) for text in ("32", "1e-3", "none", "gru")]
+    [32, 0.001, None, 'gru']
+    """
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
+    return words.get(text.lower(), text)

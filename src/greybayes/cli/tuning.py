@@ -16,7 +16,8 @@ from greybayes.cli.base import (
     print_json,
     print_table,
 )
-from greybayes.cli.estimators import settings_of
+from greybayes.cli.estimators import NetworkName, Preset, SettingTexts, settings_of
+from greybayes.cli.results import parse_value
 from greybayes.errors import GreybayesError
 
 if TYPE_CHECKING:
@@ -36,18 +37,11 @@ def tune(
     ] = Path("tune.sqlite"),
     search: Annotated[str, typer.Option(help="grid: all; tpe: learns, and breaks off.")] = "grid",
     trials: Annotated[int, typer.Option(min=1, help="How many, for tpe.")] = 20,
-    preset: Annotated[
-        str, typer.Option(help="default, or paper: as the paper trains.")
-    ] = "default",
+    preset: Preset = "default",
     minutes: Annotated[float | None, typer.Option(help="Of each trial (default 1).")] = None,
     steps: Annotated[int | None, typer.Option(help="Of each trial, instead of minutes.")] = None,
-    network: Annotated[
-        str | None, typer.Option(help="windows (default), gru, lstm or rnn.")
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting that all trials share."),
-    ] = None,
+    network: NetworkName = None,
+    setting: SettingTexts = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -113,20 +107,11 @@ def _choices(text: str) -> "tuple[str, Choices]":
     if not found or not values or not name:
         raise GreybayesError(f"--vary got {text!r}, expected NAME=A,B or NAME=LOW..HIGH.")
     if ".." in values:
-        ends = [_number(value) for value in values.split("..", 1)]
-        if any(isinstance(end, str) for end in ends) or not ends[0] < ends[1]:
+        ends = [parse_value(value) for value in values.split("..", 1)]
+        if not all(isinstance(end, int | float) for end in ends) or not ends[0] < ends[1]:
             raise GreybayesError(f"--vary got {text!r}, expected LOW..HIGH, two numbers.")
         return name, Range(*ends)
-    return name, tuple(_number(value) for value in values.split(","))
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
+    return name, tuple(parse_value(value) for value in values.split(","))
 
 
 def _text(value: Any) -> str:

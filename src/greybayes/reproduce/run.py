@@ -1,6 +1,5 @@
 """Which parts there are, and how they are computed and written down."""
 
-import functools
 import hashlib
 import importlib
 import os
@@ -83,11 +82,15 @@ def reproduce(
     journals = {name: Journal(_path(folder, name, full), abouts[name]) for name in names}
     for name, journal in journals.items():
         part = module(name)
-        heard = functools.partial(lambda name, what: tell(f"{name}: {what}"), name)
+
+        def heard(what: str, name: str = name) -> None:
+            tell(f"{name}: {what}")
+
         task = Task(full, seed, journal, data, heard)
         part.run(task)
         # Drawn while the data are at hand: the files hold none that was measured.
-        for figure, drawn in getattr(part, "pictures", lambda task: {})(task).items():
+        pictures = part.pictures(task) if hasattr(part, "pictures") else {}
+        for figure, drawn in pictures.items():
             save_figure(_path(folder, figure, full, ".svg"), drawn)
         journal.finish()
     return {name: read(journal.path) for name, journal in journals.items()}

@@ -67,9 +67,8 @@ def timed(model: str, compute: Callable[[], list[Estimate]], **more: Any) -> Cel
 def network(model: str, estimator: Estimator, records: list[Record], draws: int) -> Cell:
     """An estimator: its error, its Bayes risk, and both its times."""
     estimator.estimate(records)  # Once before, to compile.
-    header = estimator.header
-    seconds = header["seconds"] + header.get("before", {}).get("seconds", 0.0)
-    cell = timed(model, lambda: estimator.estimate(records), training_seconds=seconds)
+    spent = estimator.training_seconds
+    cell = timed(model, lambda: estimator.estimate(records), training_seconds=spent)
     return {**cell, "bayes_risk": bayes_risk(estimator, draws)._asdict()}
 
 
