@@ -47,7 +47,7 @@ def run(task: Task) -> None:
         "CPF-SAEM",
         lambda: timed(
             MODEL,
-            lambda: cpf_saem(MODEL, records, key=task.seed, settings={"n_iterations": iterations}),
+            lambda: cpf_saem(MODEL, records, key=task.seed, settings={"iterations": iterations}),
         ),
     )
     task.cell("CME-MH", lambda: _chains(task, records))
