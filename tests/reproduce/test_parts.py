@@ -1,11 +1,14 @@
 """The parts of the paper: what they compute, and what their pages say."""
 
+import shutil
+
 import numpy as np
 import pytest
 from helpers.commands import ok, refused
 from helpers.grid import m1_posterior_near
 
 import greybayes as gb
+from greybayes.errors import GreybayesError
 from greybayes.reproduce import drives, growth1, run, signals, table1
 from greybayes.reproduce.journal import Journal, read
 from greybayes.reproduce.task import Data, Task
@@ -93,7 +96,20 @@ def test_the_reference_of_the_drives_has_its_known_error(shared_data, tmp_path):
     )
 
 
-def test_the_commands_sentences(tmp_path):
+def test_the_measured_drives_may_be_those_of_a_package(shared_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cache = tmp_path / ".nonlinear_benchmarks/CED"
+    cache.mkdir(parents=True)
+    (cache / "FULLTEXT01.zip").touch()
+    with pytest.raises(GreybayesError, match=r"greybayes\[benchmarks\]"):
+        drives.sources(Data())
+    shutil.copy(shared_data / "DATAPRBS.MAT", cache)
+    assert drives.sources(Data()) == {"drives": cache / "DATAPRBS.MAT"}
+    assert drives.measured(task(tmp_path))[0].n_steps == 500
+
+
+def test_the_commands_sentences(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     assert "did you mean table1" in refused("reproduce", "tabel1", "-o", tmp_path)
     assert "--drives DATAPRBS.MAT" in refused("reproduce", "table7", "-o", tmp_path)
     missing = ("--evaluation", tmp_path, "-o", tmp_path / "a")

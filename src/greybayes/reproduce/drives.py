@@ -6,6 +6,9 @@ made the record, widen the prior of the noise, and let the input arrive one samp
 two amplitudes are records to validate with.
 """
 
+import contextlib
+import importlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,13 +52,27 @@ _WIDE = {
 
 
 def sources(data: Data) -> dict[str, Path]:
-    """The measured records."""
-    if data.drives is None:
+    """The measured records: the user's file, or that of the package nonlinear-benchmarks."""
+    file = data.drives or _of_package()
+    if file is None:
         raise GreybayesError(
             "Table 7 and Figure 6 need the measured records: give --drives DATAPRBS.MAT, from the "
-            "Coupled Electric Drives page of nonlinearbenchmark.org."
+            "Coupled Electric Drives page of nonlinearbenchmark.org, or install "
+            "'greybayes[benchmarks]', which downloads them."
         )
-    return {"drives": data.drives}
+    return {"drives": file}
+
+
+def _of_package() -> Path | None:
+    """The file in the cache of the package, which downloads it where it is not there."""
+    try:
+        package = importlib.import_module("nonlinear_benchmarks")
+        with contextlib.redirect_stdout(sys.stderr):
+            beside = Path(package.CED(data_file_locations=True))
+    except Exception:  # No package, no connection, no room: it raises bare exceptions.
+        return None
+    file = beside.with_name("DATAPRBS.MAT")
+    return file if file.exists() else None
 
 
 def run(task: Task) -> None:
