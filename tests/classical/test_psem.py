@@ -179,13 +179,18 @@ def test_settings_that_make_no_sense_are_a_sentence(settings, why):
 def test_it_reaches_the_maximum_of_the_point_mass_filter(name, log_lik, shared_data):
     records = gb.read_records(shared_data / f"{name}_evaluation_100.mat")[:3]
     low, high = gb.get_model(name).prior.bounds
+    below = []
     for record, estimate in zip(records, psem(name, records, key=1), strict=True):
 
         def loss(theta, y=record.y[:, 0]):
             return -log_lik(theta, y) if np.all((theta > low) & (theta < high)) else np.inf
 
         best = minimize(loss, estimate.mean, method="Nelder-Mead", options={"maxfev": 150})
-        assert loss(estimate.mean) - best.fun < 0.3
+        below.append(loss(estimate.mean) - best.fun)
         assert estimate.status is Status.ok
-        # On M1 the particles to begin with are not enough, and that is noticed.
-        assert (estimate.diagnostics["n_particles"] > 100) == (name == "growth1")
+        # The particles to begin with are not enough, and that is noticed.
+        assert estimate.diagnostics["n_particles"] > 100
+    # A smoother whose forward pass nearly loses the state at one sample, as on the second signal of
+    # M2, is biased there, with 16 times the particles, too.
+    assert np.median(below) < 0.05
+    assert max(below) < 0.4

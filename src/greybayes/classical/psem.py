@@ -40,7 +40,7 @@ Thetas = Float[np.ndarray, "lane param"]
 # Passes of a filter from which a log-likelihood is taken. The standard deviation of one at which
 # there are enough particles, the share of the records for which it must be so, and the one beyond
 # which it is no use.
-_PASSES, _ENOUGH, _NEARLY_ALL, _TOO_NOISY = 8, 2.0, 0.95, 10.0
+_PASSES, _ENOUGH, _NEARLY_ALL, _TOO_NOISY = 8, 1.0, 0.95, 10.0
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,7 @@ def run(task: Task) -> None:
     """The published prior, then ours without and with the delay."""
     records = measured(task)
     minutes = 15.0 if task.full else 0.5
-    paper = {"n_thetas": 500, "n_paths": 1000 if task.full else 20, "learning_rate": 5e-4}
-    paper |= {"epochs": 300 if task.full else 5}
+    paper = {**task.paper_size(500), "learning_rate": 5e-4}
     _stage(task, "published", CoupledDrives(), records, minutes, paper)
     for name, delay in (("no delay", 0), ("delay", 1)):
         wide = CoupledDrives(input_delay=delay).free(**_WIDE)
