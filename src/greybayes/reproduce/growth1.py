@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TITLE = "Table 3 and Figures 3 to 5: the variances of M1"
 MODEL = "growth1"
 NAMES = "theta7", "theta8"
+ESSENTIAL = "CPF-SAEM", "CME-MH", "our network", "refined and exact"
 _SHOWN_DRAWS = 1500
 _NODES = 41
 
@@ -51,14 +52,15 @@ def run(task: Task) -> None:
         ),
     )
     task.cell("CME-MH", lambda: _chains(task, records))
+    task.cell("our network", lambda: network(MODEL, load(MODEL), records, task.draws))
+    task.cell("refined and exact", lambda: _refined(task, records))
+    # Hours, of a full run: after all that takes minutes.
     for kind, sizes in (
         ("gru", {"width": 30, "depth": 2, "dense": 32}),
         ("lstm", {"width": 60, "depth": 1, "dense": 40}),
     ):
         settings = {"network": kind, "sizes": sizes, **task.paper_size(500)}
         paper_cell(task, kind.upper(), MODEL, records, settings)
-    task.cell("our network", lambda: network(MODEL, load(MODEL), records, task.draws))
-    task.cell("refined and exact", lambda: _refined(task, records))
 
 
 def _chains(task: Task, records: list[Record]) -> Cell:

@@ -13,6 +13,7 @@ from greybayes.reproduce.task import Data, Task, markdown_table
 
 TITLE = "Tables 4, 5 and 6: all parameters of M2"
 MODEL = "growth2"
+ESSENTIAL = "our network", "refined", "CME-MH", "PSEM"
 P = (500, 1000, 1500, 2000)
 _GRU = {"network": "gru", "sizes": {"width": 40, "depth": 2, "dense": 32}}
 

@@ -87,13 +87,21 @@ def reproduce(
             tell(f"{name}: {what}")
 
         task = Task(full, seed, journal, data, heard)
-        part.run(task)
-        # Drawn while the data are at hand: the files hold none that was measured.
-        pictures = part.pictures(task) if hasattr(part, "pictures") else {}
-        for figure, drawn in pictures.items():
-            save_figure(_path(folder, figure, full, ".svg"), drawn)
-        journal.finish()
+        try:
+            part.run(task)
+            journal.finish()
+        finally:
+            # Drawn while the data are at hand, which the files do not hold; of a run that was
+            # stopped, too.
+            far = hasattr(part, "pictures") and _has_essentials(part, journal.cells)
+            for figure, drawn in (part.pictures(task) if far else {}).items():
+                save_figure(_path(folder, figure, full, ".svg"), drawn)
     return {name: read(journal.path) for name, journal in journals.items()}
+
+
+def _has_essentials(part: ModuleType, cells: Mapping[str, Any]) -> bool:
+    """Whether the cells are there that its page and its pictures are about."""
+    return set(part.ESSENTIAL) <= set(cells)
 
 
 def _digest(file: Path) -> str:
@@ -104,15 +112,16 @@ def _digest(file: Path) -> str:
 
 
 def write_page(target: Path, folder: Path = FOLDER) -> None:
-    """The page of all parts that are complete: the full run of each, or else the quick one."""
+    """The page of all parts: the full run where it has come far enough, or the quick one."""
     sections = [_HEAD]
     for name in chosen(["all"]):
-        paths = [_path(folder, name, full) for full in (True, False)]
-        path = next((path for path in paths if path.exists() and read(path)["complete"]), None)
-        if path is None:
+        runs = {full: _path(folder, name, full) for full in (True, False)}
+        found = {full: read(path) for full, path in runs.items() if path.exists()}
+        far = [full for full in found if _has_essentials(module(name), found[full]["cells"])]
+        if not far:
             continue
-        full = path == paths[0]
-        sections.append(page(name, read(path)))
+        full = far[0]
+        sections.append(page(name, found[full]))
         for figure, own in PARTS.items():
             picture = _path(folder, figure, full, ".svg")
             if own == name and picture.exists():
@@ -137,9 +146,11 @@ def page(name: str, told: Mapping[str, Any]) -> str:
     figures = tables if len(own) > 1 else tables[own[0]]
     machine = told["machine"]
     commits = dict.fromkeys(cell["commit"] or "unknown" for cell in told["cells"].values())
+    stopped = "" if told["complete"] else ", stopped: what it lacks is not in the table yet"
     origin = (
-        f"*{told['size'].capitalize()} run, seed {told['seed']}, {told['seconds']:,.0f} s on "
-        f"{machine['cores']} cores ({machine['cpu']}), commit {', '.join(commits)}.*"
+        f"*{told['size'].capitalize()} run{stopped}; seed {told['seed']}, "
+        f"{told['seconds']:,.0f} s on {machine['cores']} cores ({machine['cpu']}), "
+        f"commit {', '.join(commits)}.*"
     )
     return f"## {part.TITLE}\n\n{part.page(told, figures)}\n\n{origin}\n"
 
