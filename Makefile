@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test accuracy check format lock bench-simulate bench-train bench-estimate bench-classical bench-posterior clean
+.PHONY: demo test accuracy check format lock bench-simulate bench-train bench-estimate bench-classical bench-posterior reproduce-quick clean
 
 demo: .venv/ready ## simulate a record, plot it, and say what comes next
 	$(BIN)/python examples/demo.py
@@ -10,8 +10,12 @@ demo: .venv/ready ## simulate a record, plot it, and say what comes next
 test: .venv/ready check ## lint, types and all quick tests
 	$(BIN)/python -m pytest -q -n auto
 
-accuracy: .venv/ready ## the slow tests of accuracy
+accuracy: .venv/ready reproduce-quick ## the paper in small, and the slow tests of accuracy
 	$(BIN)/python -m pytest -q -n auto -m accuracy
+
+reproduce-quick: .venv/ready ## every table and figure of the paper, scaled down
+	rm -rf build/paper
+	$(BIN)/greybayes reproduce all --quick --evaluation ../shared/data --drives ../shared/data/DATAPRBS.MAT -o build/paper --page build/paper/paper.md
 
 check: .venv/ready ## ruff and pyright
 	$(BIN)/ruff check .

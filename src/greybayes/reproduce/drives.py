@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 
 TITLE = "Table 7 and Figure 6: the coupled drives, measured"
 DT = 0.02
-ESSENTIAL = tuple(
-    f"{method}, {stage}"
-    for stage in ("published", "no delay", "delay")
-    for method in ("network", "CME-MH")
+ESSENTIAL = (
+    *(f"network, {stage}" for stage in ("published", "no delay", "delay")),
+    *(f"least squares, z{i}, delay" for i in (1, 2, 3)),
 )
 # Of training, for each network of a full run.
 MINUTES = 15.0
@@ -93,6 +92,12 @@ def run(task: Task) -> None:
             lambda wide=wide: _of(wide, records, least_squares(wide, records[0])),
         )
         _stage(task, name, around(delay, fitted["theta"]), records)
+    late = CoupledDrives(input_delay=1).free(**_WIDE)
+    for i, record in enumerate(records, 1):
+        task.cell(
+            f"least squares, z{i}, delay",
+            lambda record=record: _of(late, [record], least_squares(late, record)),
+        )
     # Hours, of a full run: after all that takes minutes.
     task.cell(_PAPER, lambda: _in_paper_mode(task, records))
 
@@ -187,14 +192,17 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
     }
     rows = []
     for name, cell in told["cells"].items():
+        if len(cell["sse"]) == 1:
+            continue  # Fitted to one of the amplitudes; told below.
         rows.append(_row(name, cell, f"{printed[name]:.2f}" if name in printed else ""))
         if "refined" in cell:
             rows.append(_row(f"{name}, refined", cell["refined"], ""))
     titles = ["method, prior and structure", "sum of squared errors, z1", "published"]
     titles += ["fit % z1", "z2", "z3", "misfit p"]
+    cells = told["cells"]
     objections = [
         f"- {name}: {cell['misfit']['sentence']}"
-        for name, cell in told["cells"].items()
+        for name, cell in cells.items()
         if name.startswith("CME-MH")
     ]
     return "\n\n".join(
@@ -205,7 +213,26 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
             f"*delay* have a prior of {AROUND:.0%} around least squares and a noise variance up to "
             f"{NOISE:g}. What the check of the fit says of each posterior mean:",
             "\n".join(objections),
+            _lessons(cells),
         ]
+    )
+
+
+def _lessons(cells: Mapping[str, Cell]) -> str:
+    without, late = (
+        cells[f"network, {name}"]["refined"]["sse"][0] for name in ("no delay", "delay")
+    )
+    gains = [cells[f"least squares, z{i}, delay"]["theta"]["K"] for i in (2, 1, 3)]
+    return (
+        "With exact methods the published figure of CME-MH comes out again. The published prior "
+        "cannot have made the record: its noise is too small by far, so every network trained with "
+        "it is asked about a record such as it never saw, and that is where its answer is worst. "
+        f"One sample of delay takes the sum of squared errors from {without:.2f} to {late:.2f}, "
+        "and still the residuals are not white and the other amplitudes do not fit: fitted to each "
+        "alone, the gain K is "
+        + ", ".join(f"{gain:.2f}" for gain in gains)
+        + " at amplitudes 0.5, 1 and 1.5. It grows with the amplitude, which no parameter of this "
+        "structure can express; a better model needs a nonlinear gain."
     )
 
 

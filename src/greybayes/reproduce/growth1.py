@@ -136,13 +136,35 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
     last = told["cells"]["refined and exact"]
     rows.append(["exact, by quadrature", f"{last['exact_mse_mean']:.5f}", "", "", "", ""])
     titles = ["method", "mse_mean", "published", "Bayes risk", "training, s", "all signals, s"]
+    cells = told["cells"]
+    table = markdown_table(titles, rows)
+    return f"{table}\n\n{_agreement(cells)}\n\n{_differences(cells)}"
+
+
+def _agreement(cells: Mapping[str, Cell]) -> str:
+    last, own = cells["refined and exact"], cells["our network"]
     return (
-        f"{markdown_table(titles, rows)}\n\n{last['signals']} signals at (1, 0.1). The refined "
-        "means are at a squared distance of "
-        f"{last['distance_to_exact']:.1e} prior variances from the exact ones. The published "
-        "CME-MH has another prior (uniform on standard deviations) and started at the truth; the "
-        "published networks were trained with P = 2000, M = 500."
+        f"{last['signals']} signals at (1, 0.1). The refined means are at a squared distance of "
+        f"{last['distance_to_exact']:.1e} prior variances from the exact ones, which a quadrature "
+        f"over both parameters gives with an error of {last['exact_mse_mean']:.5f}; no estimator "
+        "has a smaller Bayes risk than those. Our network is "
+        f"{own['mse_mean'] / last['exact_mse_mean'] - 1:+.1%} from them on these signals, CME-MH "
+        f"{cells['CME-MH']['mse_mean'] / last['exact_mse_mean'] - 1:+.1%}."
     )
+
+
+def _differences(cells: Mapping[str, Cell]) -> str:
+    told = (
+        "The published CME-MH is below the exact mean because it has another prior, uniform on the "
+        "standard deviations, and started at the truth; ours has the stated one and starts in it. "
+        "CPF-SAEM maximises a likelihood and knows no prior. The published networks were trained "
+        "with P = 2000, M = 500, on a GPU"
+    )
+    ran = [cells[name] for name in ("GRU", "LSTM") if name in cells]
+    if not ran:
+        return f"{told}; in paper mode none was trained here yet."
+    sizes = ", ".join(dict.fromkeys(f"P = {cell['P']}, M = {cell['M']}" for cell in ran))
+    return f"{told}; here with {sizes}: fewer thetas to learn from."
 
 
 def pictures(task: Task) -> dict[str, "Figure"]:
