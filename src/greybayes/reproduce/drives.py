@@ -279,7 +279,7 @@ def pictures(task: Task) -> dict[str, "Figure"]:
     reference = reference_output(record)
     above.plot(time, reference, ":", color="#4a9fd8", linewidth=1.2, label="Wigren's reference")
     above.set_ylabel("y [V]")
-    above.legend(loc="upper right", ncols=2, frameon=False)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
     below.axhline(0.0, color="0.7", linewidth=0.6)
     below.set_ylabel("y - simulated [V]")
     below.set_xlabel("time [s]")

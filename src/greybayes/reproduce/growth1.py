@@ -185,10 +185,15 @@ def pictures(task: Task) -> dict[str, "Figure"]:
     boxes = panels["figure4"]
     for i, name in enumerate(NAMES):
         panel = panels["figure3"][i]
-        panel.plot(chain[:, i], color="0.3", linewidth=0.6)
-        box = {"orientation": "horizontal", "showmeans": True, "widths": 0.6}
-        boxes[i].boxplot(
-            [network_[:, i], chains[:, i]], tick_labels=["our network", "CME-MH"], **box
+        panel.plot(chain[:, i], color="0.3", linewidth=0.6, label="CME-MH")
+        drawn = boxes[i].boxplot(
+            [network_[:, i], chains[:, i]],
+            tick_labels=["our network", "CME-MH"],
+            orientation="horizontal",
+            showmeans=True,
+            widths=0.6,
+            medianprops={"color": "black", "linewidth": 1.5},
+            meanprops={"marker": "D", "markerfacecolor": "white", "markeredgecolor": "black"},
         )
         boxes[i].set_xlabel(name)
         panel = panels["figure5"][i]
@@ -196,11 +201,17 @@ def pictures(task: Task) -> dict[str, "Figure"]:
         panel.plot(rows, chains[rows, i], "o", mfc="none", color="#4a9fd8", label="CME-MH")
         panel.plot(rows, network_[rows, i], "x", color="#c44e00", label="our network")
         panel.plot(rows, exact[rows, i], "_", color="black", markersize=14, label="exact")
+        line = {"color": "0.5", "linewidth": 1.0, "linestyle": "--", "label": "truth"}
         for key in ("figure3", "figure5"):
-            panels[key][i].axhline(truth[i], color="0.6", linewidth=0.8, linestyle="--")
+            panels[key][i].axhline(truth[i], **line)
             panels[key][i].set_ylabel(name)
-        boxes[i].axvline(truth[i], color="0.6", linewidth=0.8, linestyle="--")
-    panels["figure3"][1].set_xlabel("draw of the chain")
+        line = boxes[i].axvline(truth[i], **line)
+        if i == 0:
+            handles = drawn["medians"][0], drawn["means"][0], line
+            legend = {"loc": "outside upper center", "ncols": 4, "frameon": False}
+            figures["figure4"].legend(handles, ["median", "mean", "truth"], **legend)
+            for key in ("figure3", "figure5"):
+                figures[key].legend(*panels[key][0].get_legend_handles_labels(), **legend)
+    panels["figure3"][1].set_xlabel("draw of one chain, first test signal")
     panels["figure5"][1].set_xlabel("test signal")
-    panels["figure5"][0].legend(ncols=3, frameon=False)
     return figures
