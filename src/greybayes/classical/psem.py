@@ -30,7 +30,6 @@ from greybayes.errors import GreybayesError, ModelError, Status
 from greybayes.estimate import Estimate
 from greybayes.likelihood.measured import Measured, measured_batch
 from greybayes.likelihood.particle import Filter
-from greybayes.likelihood.proposals import has_gaussian_transition
 from greybayes.model import Model
 from greybayes.record import Record
 from greybayes.zoo import get_model
@@ -138,11 +137,9 @@ class _Run:
         self.model, self.settings, self.signals = model, settings, signals
         self.watch = watch or (lambda progress: None)
         proposal = settings.proposal
-        if proposal is None:
-            one = len(model.states) == 1 and has_gaussian_transition(model)
-            proposal = "guided" if one else "bootstrap"
-        self.filter = Filter(proposal)
-        self.n_particles = settings.n_particles or (100 if proposal == "guided" else 500)
+        self.filter = Filter.looking_ahead(model) if proposal is None else Filter(proposal)
+        guided = self.filter.proposal == "guided"
+        self.n_particles = settings.n_particles or (100 if guided else 500)
 
     def __call__(
         self, thetas: Float[np.ndarray, "record start param"], key: Key[Array, ""]

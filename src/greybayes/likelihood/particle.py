@@ -50,8 +50,13 @@ class Filter:
 
     @classmethod
     def looking_ahead(cls, model: Model) -> "Filter":
-        """Guided where the model allows it: in a likelihood that pays for itself."""
-        return cls("guided" if has_gaussian_transition(model) else "bootstrap")
+        """Guided where that pays: for one state with a Gaussian transition.
+
+        With more states it solves small systems for every particle: on `van-der-pol` it took 24
+        times as long for a log-likelihood that was no less noisy.
+        """
+        pays = len(model.states) == 1 and has_gaussian_transition(model)
+        return cls("guided" if pays else "bootstrap")
 
 
 class History(NamedTuple):
