@@ -45,8 +45,8 @@ ESSENTIAL = (
 # Of training, for each network of a full run.
 MINUTES = 15.0
 _PAPER = "GRU in paper mode, published"
-# How far the prior reaches from least squares, and how large the variance of the noise may be.
-AROUND, NOISE = 0.2, 0.2
+# How far the prior reaches from least squares, and the variance of the noise from its residuals.
+AROUND, NOISE = 0.2, (0.5, 2.0)
 # Wide enough for any drives: least squares needs no other prior.
 _WIDE = {
     "K": dist.Uniform(0.2, 10.0),
@@ -114,7 +114,8 @@ def around(delay: int, theta: Mapping[str, float]) -> Model:
         name: dist.Uniform((1 - AROUND) * theta[name], (1 + AROUND) * theta[name])
         for name in ("K", "alpha", "omega0", "xi")
     }
-    return CoupledDrives(input_delay=delay).free(**box, noise_variance=dist.Uniform(0.0, NOISE))
+    least, most = (times * theta["noise_variance"] for times in NOISE)
+    return CoupledDrives(input_delay=delay).free(**box, noise_variance=dist.Uniform(least, most))
 
 
 def _stage(task: Task, name: str, model: Model, records: list[Record]) -> None:
@@ -210,8 +211,8 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
             markdown_table(titles, rows),
             "z1 is the record that was estimated from; z2 (amplitude 0.5) and z3 (1.5) validate. "
             "*published* is the published prior, whose noise variance ends at 0.01; *no delay* and "
-            f"*delay* have a prior of {AROUND:.0%} around least squares and a noise variance up to "
-            f"{NOISE:g}. What the check of the fit says of each posterior mean:",
+            f"*delay* have a prior of {AROUND:.0%} around least squares, and a noise variance from "
+            f"{NOISE[0]:g} to {NOISE[1]:g} times that of its residuals. What the check of the fit says of each posterior mean:",
             "\n".join(objections),
             _lessons(cells),
         ]
