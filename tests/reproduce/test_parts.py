@@ -1,5 +1,6 @@
 """The parts of the paper: what they compute, and what their pages say."""
 
+import json
 import shutil
 
 import numpy as np
@@ -43,18 +44,43 @@ def test_table_1_agrees_with_theory(tmp_path, monkeypatch):
     assert table1.slope(cells) < -1
 
 
-def test_a_page_has_ours_beside_published():
+def told_of_table_1(**changes):
+    """Two cells, by hand."""
     cell = {"mse_sum": 5e-5, "standard_error": 1e-6, "theory": 5e-5, "P": 400, "M": 50}
-    cell["commit"] = "abc"
+    cell |= {"commit": "abc", "seconds": 0.5}
     other = {**cell, "mse_sum": 2.5e-5, "theory": 2.5e-5, "M": 100}
-    machine = {"cores": 2, "cpu": "a CPU"}
-    told = {"cells": {"P=400, M=50": cell, "P=400, M=100": other}, "machine": machine}
-    told |= {"size": "quick", "seed": 3, "seconds": 1.0}
-    text = run.page("table1", told)
+    told = {"cells": {"P=400, M=50": cell, "P=400, M=100": other}, "complete": True}
+    told |= {"machine": {"cores": 2, "cpu": "a CPU"}, "size": "quick", "seed": 3, "seconds": 1.0}
+    return {**told, **changes}
+
+
+def test_a_page_has_ours_beside_published():
+    text = run.page("table1", told_of_table_1())
     assert "| 400 | 5.00 ± 0.10 (5.47) | 2.50 ± 0.10 (2.55) |" in text
     assert "1.000 times what theory gives" in text
     assert "to the power -1.00" in text
-    assert "seed 3" in text
+    assert "2 of 2 cells are within 35 %" in text
+    assert "Quick run; seed 3" in text
+
+
+def test_the_page_is_of_the_full_run_once_it_has_come_far_enough(tmp_path):
+    def page():
+        run.write_page(tmp_path / "paper.md", tmp_path)
+        return (tmp_path / "paper.md").read_text()
+
+    def write(name, told):
+        (tmp_path / f"{name}.json").write_text(json.dumps(told))
+
+    assert "Table 1" not in page()
+    write("table1-quick", told_of_table_1())
+    assert "Quick run; seed 3" in page()
+    full = told_of_table_1(size="full", complete=False)
+    write("table1", {**full, "cells": {}})
+    assert "Quick run; seed 3" in page()
+    write("table1", full)
+    assert "Full run, stopped: what it lacks is not in the table yet; seed 3" in page()
+    write("table1", {**full, "complete": True})
+    assert "Full run; seed 3" in page()
 
 
 def test_signals_are_the_authors_or_of_the_seed(tmp_path, shared_data):
@@ -123,7 +149,7 @@ def test_the_command_prints_what_it_computed(tmp_path, monkeypatch):
     monkeypatch.setattr(table1, "QUICK", ((40,), (20, 40), 2))
     printed = ok("reproduce", "table1", "--seed", 3, "-o", tmp_path)
     assert "(5.47)" in printed
-    assert "Quick run, seed 3" in printed
+    assert "Quick run; seed 3" in printed
     told = read(tmp_path / "table1-quick.json")
     assert told["complete"]
     # Nothing is computed twice, and figures of another seed are not thrown away.
