@@ -147,6 +147,7 @@ def test_the_commands_sentences(tmp_path, monkeypatch):
 
 def test_the_command_prints_what_it_computed(tmp_path, monkeypatch):
     monkeypatch.setattr(table1, "QUICK", ((40,), (20, 40), 2))
+    monkeypatch.setattr(table1, "ESSENTIAL", ("P=40, M=20", "P=40, M=40"))
     printed = ok("reproduce", "table1", "--seed", 3, "-o", tmp_path)
     assert "(5.47)" in printed
     assert "Quick run; seed 3" in printed
