@@ -38,16 +38,20 @@ def reproduce(
     start_jax()
     from greybayes.reproduce import run
 
-    with spinner("Reproducing") as shown:
-        found = run.reproduce(
-            parts or [],
-            full=full,
-            seed=seed,
-            folder=output,
-            evaluation=evaluation,
-            drives=drives,
-            tell=lambda what: shown.update(what),
-        )
+    try:
+        with spinner("Reproducing") as shown:
+            found = run.reproduce(
+                parts or [],
+                full=full,
+                seed=seed,
+                folder=output,
+                evaluation=evaluation,
+                drives=drives,
+                tell=lambda what: shown.update(what),
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. The same command goes on with what {output} lacks.", err=True)
+        raise
     if page is not None:
         run.write_page(page, output)
     if as_json:
