@@ -212,7 +212,8 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
             "z1 is the record that was estimated from; z2 (amplitude 0.5) and z3 (1.5) validate. "
             "*published* is the published prior, whose noise variance ends at 0.01; *no delay* and "
             f"*delay* have a prior of {AROUND:.0%} around least squares, and a noise variance from "
-            f"{NOISE[0]:g} to {NOISE[1]:g} times that of its residuals. What the check of the fit says of each posterior mean:",
+            f"{NOISE[0]:g} to {NOISE[1]:g} times that of its residuals. What the check of the fit "
+            "says of each posterior mean:",
             "\n".join(objections),
             _lessons(cells),
         ]
