@@ -103,6 +103,6 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
         f"tr(posterior covariance) N / (P M), and falls with P M to the power {slope(cells):.2f}. "
         f"{sum(each <= 0.35 for each in apart)} of {len(apart)} cells are within 35 % of the "
         f"published ones, the furthest at {max(apart, default=0.0):.0%}. The paper's input and its "
-        "test record are not known; they change all its figures in the same direction, and a single draw "
-        "scatters besides."
+        "test record are not known; they change all its figures in the same direction, and a "
+        "single draw scatters besides."
     )
