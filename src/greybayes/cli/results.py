@@ -39,8 +39,10 @@ def print_estimates(
         return print_json({"model": model, "method": method, "records": rows})
     from rich.console import Console
 
+    from greybayes.estimate import truth_of
+
     for record, estimate, fit, misfit in results:
-        table = estimate.table(_truth(estimate.names, record))
+        table = estimate.table(truth_of(record, estimate.names))
         table.title = record.name or None
         table.caption = f"fit {fit['fit_percent']:.1f} %" if fit else None
         Console().print(table)
@@ -75,16 +77,6 @@ def fit_of(model: "Model", record: "Record", theta: "np.ndarray", u: "np.ndarray
 
     fit = fit_percent(record.y, noise_free_output(model, theta, u))
     return {"fit_percent": fit} if math.isfinite(fit) else {}
-
-
-def _truth(names: tuple[str, ...], record: "Record") -> dict[str, float] | None:
-    theta = record.theta
-    if theta is None:
-        return None
-    # A set from elsewhere may number its parameters instead of naming them.
-    if set(theta) == {str(i + 1) for i in range(len(names))}:
-        return dict(zip(names, theta.values(), strict=True))
-    return dict(theta)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
