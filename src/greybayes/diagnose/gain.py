@@ -88,15 +88,19 @@ def _clause(output: str, own: Gain, changed: list[tuple[Comparison, Gain]]) -> s
     louder = [g.amplitude / own.amplitude if own.amplitude else 1.0 for _, g in changed]
     change = [g.slope / own.slope for _, g in changed]
     with_u = [abs(a - 1) > _LOUDER for a in louder]
-    told = ", and ".join(
-        f"{r:.2f} times as large at {a:.2g} times the amplitude" if moved else f"{r:.2f} times"
-        f" as large on {c.record.name or 'a validation record'}"
+    told = ", ".join(
+        f"{r:.2f} at {a:.2g} times the amplitude"
+        if moved
+        else f"{r:.2f} on {c.record.name or 'a validation record'}"
         for r, a, moved, (c, _) in zip(change, louder, with_u, changed, strict=True)
     )
     grows = {np.sign((r - 1) * (a - 1)) for r, a in zip(change, louder, strict=True)}
     if all(with_u) and len(grows) == 1:
         return (
-            f"the gain from the input to {output} depends on the amplitude of the input: measured "
-            f"over simulated, it is {told}"
+            f"the gain of {output} depends on the amplitude of the input (measured over simulated, "
+            f"relative to the first record: {told})"
         )
-    return f"the gain of {output} is not the same on all records: measured over simulated, {told}"
+    return (
+        f"the gain of {output} is not the same on all records (measured over simulated, relative "
+        f"to the first: {told})"
+    )

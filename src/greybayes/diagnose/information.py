@@ -1,5 +1,4 @@
-"""What a record says of each parameter: is the estimate at a bound, does it know more than the prior?
-"""
+"""What a record says of each parameter: is it at a bound, is more known than before?"""
 
 from typing import NamedTuple
 

@@ -243,6 +243,6 @@ def advice(failed: tuple[Check, ...]) -> list[str]:
 
 def _sentence(failed: tuple[Check, ...]) -> str:
     return (
-        f"{'; and '.join(advice(failed))}. Where the estimate of another method passes, the estimate was "
-        "to blame and not the model."
+        f"{'; and '.join(advice(failed))}. Where the estimate of another method passes, the "
+        "estimate was to blame and not the model."
     )

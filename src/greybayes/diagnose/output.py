@@ -7,6 +7,7 @@ holds 95 % of records that are drawn from the estimate, noise and all.
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import jax.random as jr
 import numpy as np
@@ -51,6 +52,16 @@ class Comparison:
         y, seen = self.record.y, self.record.mask
         inside = seen & (y >= self.lower) & (y <= self.upper)
         return inside.sum(0) / np.maximum(seen.sum(0), 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A plain object for JSON: the scores of each output, and the share in the band."""
+        outputs = []
+        for i, name in enumerate(self.record.outputs):
+            row = {key: float(values[i]) for key, values in self.scores._asdict().items()}
+            row["inside_band"] = float(self.inside[i])
+            finite = {key: value for key, value in row.items() if np.isfinite(value)}
+            outputs.append({"output": name, **finite})
+        return {"record": self.record.name, "outputs": outputs}
 
 
 def compare_output(

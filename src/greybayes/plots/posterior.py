@@ -18,7 +18,8 @@ MAX_PAIRS = 6
 """More parameters than this in one pair plot cannot be read; the first ones are drawn."""
 _DRAWS = 4000
 _PRIOR, _POSTERIOR, _ESTIMATE = "#808080", "#c44e00", "#000000"
-_RGB = (196 / 255, 78 / 255, 0.0)  # The posterior's colour, for shades of it.
+# Of what is outside the region of 95 %, inside it, and inside that of 50 %.
+_SHADES = [0.0, 0.15, 0.4]
 # Where the prior is so much wider than the posterior, the picture is of the posterior.
 _MUCH_WIDER = 12.0
 
@@ -48,9 +49,9 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
 
     model = get_model(model)
     draws, interval = _drawn(model, estimate), estimate.interval()
-    n_columns = min(4, len(estimate.names))
-    n_rows = -(-len(estimate.names) // n_columns)
-    figure = Figure(figsize=(2.0 * max(n_columns, 2), 1.9 * n_rows + 0.4), layout="constrained")
+    n_rows = -(-len(estimate.names) // 5)
+    n_columns = -(-len(estimate.names) // n_rows)
+    figure = Figure(figsize=(1.8 * max(n_columns, 2), 1.9 * n_rows + 0.4), layout="constrained")
     units = _units(model)
     for i, name in enumerate(estimate.names):
         panel = figure.add_subplot(n_rows, n_columns, i + 1)
@@ -150,11 +151,13 @@ def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":
         kde_kwargs={
             "hdi_probs": [0.5, 0.95],
             "contour_kwargs": {"colors": _POSTERIOR, "linewidths": 0.8},
-            "contourf_kwargs": {"colors": [(*_RGB, 0.15), (*_RGB, 0.35)]},
+            "contourf_kwargs": {"colors": _POSTERIOR},
         },
         marginal_kwargs={"plot_kwargs": {"color": _POSTERIOR}},
     )
     for panel in panels.ravel():
+        for filled in (c for c in panel.collections if getattr(c, "filled", False)):
+            filled.set_alpha(_SHADES)
         panel.tick_params(labelsize="x-small")
         panel.set_xlabel(plain(panel.get_xlabel()), fontsize="small")
         panel.set_ylabel(plain(panel.get_ylabel()), fontsize="small")

@@ -24,8 +24,8 @@ def plot_residuals(
 ) -> "Figure":
     """Residuals, their autocorrelation and their correlation with u, in 99 % bands.
 
-    `residuals` are those of `gb.residuals`, or of a `Misfit`. Correlations outside the band of white
-    residuals are coloured; one in a hundred is by chance. At a positive lag u came first.
+    `residuals` are those of `gb.residuals`, or of a `Misfit`. Correlations outside the band of
+    white residuals are coloured; one in a hundred is by chance. At a positive lag u came first.
 
     >>> rng = np.random.default_rng(0)
     >>> record = Record(y=rng.normal(size=200), u=rng.normal(size=200))
@@ -66,9 +66,7 @@ def plot_residuals(
     return figure
 
 
-def _stems(
-    panel: "Axes", lags: np.ndarray, r: Float[np.ndarray, " lags"], limit: float
-) -> None:
+def _stems(panel: "Axes", lags: np.ndarray, r: Float[np.ndarray, " lags"], limit: float) -> None:
     """Correlations at lags; those outside the band are coloured and have a larger dot."""
     panel.axhspan(-limit, limit, color="0.9", linewidth=0)
     panel.axhline(0.0, color="0.5", linewidth=0.8)

@@ -6,7 +6,7 @@
 
 import datetime
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ def write_report(
     validation: "Sequence[Record]" = (),
     key: int = 0,
     provenance: Mapping[str, Any] | None = None,
+    watch: Callable[[int], None] | None = None,
 ) -> "list[Findings]":
     """Write the report of a record and its estimate, by whatever method, to one HTML file.
 
@@ -50,6 +51,7 @@ def write_report(
     - `validation`: records of the same plant that the estimate has not seen.
     - `key`: the seed of simulated records and checks.
     - `provenance`: what else is to be told of how the answer was obtained, by name.
+    - `watch`: told how many records are done.
 
     **Returns:**
 
@@ -82,10 +84,11 @@ def write_report(
             f"{len(estimates)} estimates came."
         )
     told = _provenance(name or type(plant).__name__, key) | dict(provenance or {})
-    found = [
-        examine(plant, each, result, validation, key=key, provenance=told)
-        for each, result in zip(records, estimates, strict=True)
-    ]
+    found = []
+    for each, result in zip(records, estimates, strict=True):
+        found.append(examine(plant, each, result, validation, key=key, provenance=told))
+        if watch is not None:
+            watch(len(found))
     write_atomically(path, page(found).encode(), GreybayesError)
     return found
 

@@ -1,5 +1,4 @@
-"""A matplotlib figure as SVG inside a page: small, themed by the page, with axes that can be zoomed.
-"""
+"""A matplotlib figure as SVG inside a page: small, in the page's colours, ready to be zoomed."""
 
 import html
 import io
@@ -38,7 +37,7 @@ def inline_svg(figure: "Figure", number: int, title: str, description: str) -> s
     import matplotlib
 
     stream = io.BytesIO()
-    # Letters stay letters, and names depend on what is drawn alone: the same page is the same bytes.
+    # Letters stay letters, and names depend on what is drawn: the same page is the same bytes.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "greybayes"}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = stream.getvalue().decode()
@@ -80,7 +79,9 @@ def _with_limits(figure: "Figure", body: str) -> str:
     panels = [panel for panel in figure.axes if panel.get_gid() == TIME]
     for panel in panels:
         box, (first, last) = panel.get_position(), panel.get_xlim()
-        labelled = any(label.get_visible() and label.get_text() for label in panel.get_xticklabels())
+        labelled = any(
+            label.get_visible() and label.get_text() for label in panel.get_xticklabels()
+        )
         values = {
             "first": first,
             "last": last,

@@ -1,7 +1,7 @@
-"""What a report tells, before it is written: all that is computed from a record and its estimate."""
+"""What a report tells, before it is written: all that a record and its estimate give."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import jax.random as jr
@@ -54,7 +54,9 @@ def examine(
     What fails for one reason or another (records that diverge, a residual that is not finite) is
     left out and said.
     """
-    key_own, *keys = jr.split(as_key(key), 1 + len(validation))
+    key = as_key(key)
+    keys = [jr.fold_in(key, 1 + k) for k in range(len(validation))]
+    record, *validation = (_with_units(each, model) for each in (record, *validation))
     troubles: list[str] = []
 
     def tried(what: Callable[..., T], record: Record, key: Any) -> T | None:
@@ -64,8 +66,8 @@ def examine(
             troubles.append(f"{record.name or 'the record'}: {error}")
             return None
 
-    compared = tried(compare_output, record, key_own)
-    misfit = tried(check_fit, record, key_own)
+    compared = tried(compare_output, record, key)
+    misfit = tried(check_fit, record, key)
     others = [
         (found, tried(check_fit, other, each))
         for other, each in zip(validation, keys, strict=True)
@@ -85,3 +87,10 @@ def examine(
         tuple(dict.fromkeys(troubles)),
         provenance or {},
     )
+
+
+def _with_units(record: Record, model: Model) -> Record:
+    """The model knows units that a file may not."""
+    names = {*record.outputs, *record.inputs}
+    known = {name: unit for name, unit in model.units.items() if name in names}
+    return replace(record, units={**known, **record.units})

@@ -31,8 +31,8 @@ def page(findings: Sequence[Findings]) -> str:
         body.append(_overview(findings))
     for k, found in enumerate(shown):
         title = element("h2", found.record.name or f"Record {k + 1}") if several else ""
-        body.append(element("article", title, *sections(found, figures, k), id=f"record-{k + 1}"))
-    return _document(_title(findings), joined(body))
+        body.append(element("article", title, *sections(found, figures), id=f"record-{k + 1}"))
+    return document(_title(findings), joined(body))
 
 
 def _max_points(findings: Sequence[Findings]) -> int:
@@ -47,7 +47,10 @@ def _max_points(findings: Sequence[Findings]) -> int:
 def _title(findings: Sequence[Findings]) -> str:
     first = findings[0]
     what = first.record.name if len(findings) == 1 else f"{len(findings)} records"
-    return f"{first.provenance.get('model') or type(first.model).__name__}: {what or 'a record'}"
+    name = first.provenance.get("model") or type(first.model).__name__
+    late = first.model.input_delay
+    delay = f" with an input delay of {late} sample{'s' * (late > 1)}" if late else ""
+    return f"{name}{delay}: {what or 'a record'}"
 
 
 def _head(findings: Sequence[Findings]) -> Html:
@@ -76,7 +79,8 @@ def _overview(findings: Sequence[Findings]) -> Html:
     )
 
 
-def _document(title: str, body: Html) -> str:
+def document(title: str, body: Html) -> str:
+    """A page that needs nothing else, with our style and script."""
     here = Path(__file__).parent
     style = here.joinpath("page.css").read_text(encoding="utf-8")
     script = here.joinpath("zoom.js").read_text(encoding="utf-8")

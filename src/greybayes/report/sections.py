@@ -1,4 +1,4 @@
-"""The sections of one record: parameters, fit, residuals, posterior, misfit, how it was obtained."""
+"""The sections of one record: parameters, fit, residuals, posterior, misfit, how it was made."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HINT = (
-    "Drag to zoom in time, Shift and drag to move, wheel after a click, double-click to see all; "
-    "keys: + - arrows 0."
+    "Drag to zoom in time, double-click to see all; Shift and drag, or the wheel after a click, or "
+    "the keys + - ← → 0 do the rest."
 )
 
 
@@ -47,7 +47,7 @@ class Figures:
         return element("figure", drawn, element("figcaption", description), hint)
 
 
-def sections(found: Findings, figures: Figures, number: int) -> list[Html]:
+def sections(found: Findings, figures: Figures) -> list[Html]:
     """All sections of a record, in the order in which they are read."""
     judged = verdict(found)
     parts = [
@@ -56,6 +56,7 @@ def sections(found: Findings, figures: Figures, number: int) -> list[Html]:
             element("p", judged.headline, class_="headline"),
             element("p", judged.how_good),
             element("p", judged.next_step),
+            *_tally(found),
             class_=f"verdict {judged.grade}",
             aria_label="Verdict",
         ),
@@ -69,6 +70,22 @@ def sections(found: Findings, figures: Figures, number: int) -> list[Html]:
     return [part for part in parts if part]
 
 
+def _tally(found: Findings) -> list[Html]:
+    """Which checks of the record passed, and which did not."""
+    if found.misfit is None:
+        return []
+    failed = {check.label for check in found.misfit.failed}
+    passed = [check.label for check in found.misfit.checks if check.label not in failed]
+    groups = {"Checks that failed": list(failed), "that passed": passed}
+    order = [check.label for check in found.misfit.checks]
+    told = [
+        f"{title}: {', '.join(sorted(set(labels), key=order.index))}"
+        for title, labels in groups.items()
+        if labels
+    ]
+    return [element("p", f"{_capital('; '.join(told))}.", class_="muted")]
+
+
 def _section(title: str, *content: object) -> Html:
     """A section, or nothing where there is nothing to show."""
     shown = [part for part in content if part]
@@ -80,7 +97,9 @@ def _parameters(found: Findings) -> Html:
     interval = estimate.interval()
     titles = ["parameter", "unit", "meaning", "prior", "estimate"]
     titles += ["± 1σ"] * (estimate.std is not None)
-    titles += ["95 % interval"] * (interval is not None) + ["truth"] * (truth is not None) + ["flags"]
+    titles += (
+        ["95 % interval"] * (interval is not None) + ["truth"] * (truth is not None) + ["flags"]
+    )
     entries = [
         parameter
         for parameter in found.model.prior.parameters.values()
@@ -231,7 +250,9 @@ def _posterior(found: Findings, figures: Figures) -> list[object]:
 
 
 def _correlated(found: Findings) -> str:
-    r = np.abs(np.nan_to_num(np.asarray(found.estimate.correlation))) - np.eye(len(found.information))
+    r = np.abs(np.nan_to_num(np.asarray(found.estimate.correlation))) - np.eye(
+        len(found.information)
+    )
     i, j = np.unravel_index(r.argmax(), r.shape)
     assert found.estimate.correlation is not None
     names, value = found.estimate.names, found.estimate.correlation[i, j]
@@ -256,9 +277,8 @@ def _misfit(found: Findings) -> list[object]:
     for each, misfit in zip(found.validation, found.validation_misfits, strict=True):
         if misfit is not None:
             name = each.record.name or "validation"
-            summary = element("summary", f"Validation, {name}: {misfit.status.value}")
-            words = element("p", _capital(misfit.sentence))
-            parts.append(element("details", summary, words, _checks(misfit, name)))
+            parts.append(element("p", f"Validation, {name}: {misfit.sentence}"))
+            parts.append(_checks(misfit, name))
     parts += [element("p", f"Not computed: {trouble}") for trouble in found.troubles]
     return parts
 
@@ -297,10 +317,10 @@ _RUNGS = {
 }
 _METHODS = {
     "deepbayes": "The mean of a trained network (DeepBayes), and its posterior, in one pass.",
-    "refine": "The posterior of a trained network, corrected with the likelihood until it is exact.",
+    "refine": "The posterior of a trained network, corrected with the likelihood: exact.",
     "cme-mh": "The conditional mean, by particle Metropolis-Hastings.",
     "psem": "Maximum likelihood, by expectation maximisation with a particle smoother.",
-    "cpf-saem": "Maximum likelihood, by stochastic approximation and a conditional particle filter.",
+    "cpf-saem": "Maximum likelihood, by stochastic approximation and conditional particles.",
     "least-squares": "Least squares on the simulated output, from many starts.",
     "map": "The maximum of the posterior, by gradients of the exact likelihood.",
 }
@@ -334,13 +354,9 @@ def _how(found: Findings) -> list[object]:
         "Versions and seeds": _rows(found.provenance),
     }
     parts += [table(title, ("name", "value"), rows) for title, rows in groups.items() if rows]
-    cited = references(
-        estimate, checked=found.misfit is not None, drawn=estimate.std is not None
-    )
+    cited = references(estimate, checked=found.misfit is not None, drawn=estimate.std is not None)
     if cited:
-        parts.append(
-            element("details", element("summary", "BibTeX of the methods used"), element("pre", cited))
-        )
+        parts += [element("p", "BibTeX of the methods used:"), element("pre", cited)]
     return parts
 
 

@@ -123,7 +123,9 @@ def _steps(found: Findings) -> list[str]:
             "is known"
         )
     if not steps and _lost(found) > _LOST:
-        steps.append("look at the validation record: another operating point, or too short a record")
+        steps.append(
+            "look at the validation record: another operating point, or too short a record"
+        )
     failed = [m for m in found.validation_misfits if m is not None and m.status is not Status.ok]
     if not steps and failed:
         steps.append(f"on a validation record, {advice(failed[0].failed)[0]}")

@@ -30,7 +30,7 @@
     );
     const drawn = [...group.querySelectorAll(".ticks-x")];
     const curves = [...group.querySelectorAll("[clip-path]")].filter((each) => !each.closest(".ticks-x, .ticks-y"));
-    const dots = [];
+    const [dots, lines] = [[], []];
     for (const curve of curves) {
       const frame = document.createElementNS(SVG, "g");
       frame.setAttribute("clip-path", curve.getAttribute("clip-path"));
@@ -38,7 +38,7 @@
       curve.replaceWith(frame);
       frame.append(curve);
       const paths = curve.matches("path") ? [curve] : curve.querySelectorAll("path");
-      for (const path of paths) path.classList.add("zoomed");
+      lines.push(...[...paths].map((path) => [path, parseFloat(path.style.strokeWidth) || 0]));
       // Dots move and keep their shape; a curve or an area is drawn from 0.
       const placed = [...curve.querySelectorAll("use")].filter((use) => Number(use.getAttribute("x")));
       dots.push(...placed.map((use) => [use, Number(use.getAttribute("x"))]));
@@ -54,6 +54,12 @@
       for (const curve of curves) {
         if (all || !curve.dataset.scales) curve.removeAttribute("transform");
         else curve.setAttribute("transform", `matrix(${scale} 0 0 1 ${moved} 0)`);
+      }
+      // Lines keep their width on the screen, however much the curve is stretched.
+      const size = group.ownerSVGElement.getScreenCTM().a;
+      for (const [line, width] of lines) {
+        line.classList.toggle("zoomed", !all);
+        if (width) line.style.strokeWidth = all ? width : width * size;
       }
       for (const tick of drawn) tick.style.display = all ? "" : "none";
       own.replaceChildren();
