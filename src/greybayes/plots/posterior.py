@@ -20,6 +20,9 @@ _DRAWS = 4000
 _PRIOR, _POSTERIOR, _ESTIMATE = "#808080", "#c44e00", "#000000"
 # Of what is outside the region of 95 %, inside it, and inside that of 50 %.
 _SHADES = [0.0, 0.15, 0.4]
+# The rule for the width of kernels: ArviZ's own takes weighed draws, of which some come twice, for
+# peaks.
+_WIDTH = "silverman"
 # Where the prior is so much wider than the posterior, the picture is of the posterior.
 _MUCH_WIDER = 12.0
 
@@ -58,7 +61,7 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
         at, density = _prior_curve(model, i, draws[:, i])
         panel.plot(at, density, color=_PRIOR, linestyle="--", linewidth=1.2, label="prior")
         if np.ptp(draws[:, i]) > 0:
-            x, p = arviz.kde(draws[:, i], bound_correction=True)
+            x, p = arviz.kde(draws[:, i], bw=_WIDTH, bound_correction=True)
             panel.fill_between(x, p, color=_POSTERIOR, alpha=0.2, linewidth=0)
             panel.plot(x, p, color=_POSTERIOR, linewidth=1.2, label="posterior")
         panel.axvline(estimate.mean[i], color=_ESTIMATE, linewidth=1.0, label="estimate")
@@ -116,7 +119,7 @@ def _prior_curve(
         return at, np.nan_to_num(np.exp(np.asarray(density(jnp.asarray(inside, jnp.float32)))))
     lanes = jnp.arange(_DRAWS, dtype=jnp.uint32)
     drawn = np.asarray(prior.sample(jax.random.key(0), lanes)[:, index], float)
-    return at, np.interp(at, *arviz.kde(drawn, bound_correction=True), left=0.0, right=0.0)
+    return at, np.interp(at, *arviz.kde(drawn, bw=_WIDTH, bound_correction=True), left=0.0, right=0.0)
 
 
 def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":
@@ -153,7 +156,7 @@ def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":
             "contour_kwargs": {"colors": _POSTERIOR, "linewidths": 0.8},
             "contourf_kwargs": {"colors": _POSTERIOR},
         },
-        marginal_kwargs={"plot_kwargs": {"color": _POSTERIOR}},
+        marginal_kwargs={"bw": _WIDTH, "plot_kwargs": {"color": _POSTERIOR}},
     )
     for panel in panels.ravel():
         for filled in (c for c in panel.collections if getattr(c, "filled", False)):

@@ -62,6 +62,8 @@ def _page_tag(tag: str, number: int) -> str:
     tag = _FONT.sub("sans-serif", tag).replace("xlink:href", "href")
     if tag.startswith("<g id="):
         # Of groups, only the ticks and the axes of time are asked for again.
+        if tag.endswith("/>"):
+            return ""
         kind = next((k for k in _GROUPS if tag.startswith(f'<g id="{k}')), None)
         return f'<g class="{_GROUPS[kind]}">' if kind else "<g>"
     tag = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{number}-", tag)

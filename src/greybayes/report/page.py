@@ -47,7 +47,8 @@ def _max_points(findings: Sequence[Findings]) -> int:
 def _title(findings: Sequence[Findings]) -> str:
     first = findings[0]
     what = first.record.name if len(findings) == 1 else f"{len(findings)} records"
-    name = first.provenance.get("model") or type(first.model).__name__
+    # Of a user's own model, plant.py:Plant, the class.
+    name = str(first.provenance.get("model") or type(first.model).__name__).rpartition(":")[2]
     late = first.model.input_delay
     delay = f" with an input delay of {late} sample{'s' * (late > 1)}" if late else ""
     return f"{name}{delay}: {what or 'a record'}"

@@ -71,19 +71,17 @@ def sections(found: Findings, figures: Figures) -> list[Html]:
 
 
 def _tally(found: Findings) -> list[Html]:
-    """Which checks of the record passed, and which did not."""
+    """Which checks of the record failed, and which passed."""
     if found.misfit is None:
         return []
-    failed = {check.label for check in found.misfit.failed}
-    passed = [check.label for check in found.misfit.checks if check.label not in failed]
-    groups = {"Checks that failed": list(failed), "that passed": passed}
-    order = [check.label for check in found.misfit.checks]
-    told = [
-        f"{title}: {', '.join(sorted(set(labels), key=order.index))}"
-        for title, labels in groups.items()
-        if labels
-    ]
-    return [element("p", f"{_capital('; '.join(told))}.", class_="muted")]
+    failed = {id(check) for check in found.misfit.failed}
+    words = {"Failed": [], "Passed": []}
+    for check in found.misfit.checks:
+        # Where it shows most is for the table.
+        label = check.label.split(" (lag ")[0]
+        words["Failed" if id(check) in failed else "Passed"].append(label)
+    told = [f"{word}: {', '.join(dict.fromkeys(each))}." for word, each in words.items() if each]
+    return [element("p", " ".join(told), class_="muted")]
 
 
 def _section(title: str, *content: object) -> Html:
@@ -109,7 +107,7 @@ def _parameters(found: Findings) -> Html:
     texts = estimate.rows(truth)
     for text, parameter, told in zip(texts, entries, found.information, strict=True):
         row: list[object] = [text["parameter"], parameter.unit, parameter.doc]
-        row += [describe(parameter.prior), text["estimate"]]
+        row += [describe(parameter.prior).replace(" ", "\u00a0"), text["estimate"]]
         row += [f"± {text['std']}"] if "std" in text else []
         row += [text[title] for title in ("95 % interval", "truth") if title in text]
         flags = [element("span", flag, class_="flag") for flag in told.flags]
@@ -186,7 +184,8 @@ def _residuals(found: Findings, figures: Figures) -> list[object]:
     words = (
         "A right model leaves residuals that are white and have nothing to do with the input: of a "
         "hundred correlations about one is outside its 99 % band. At a positive lag the input came "
-        "first; at a negative one it followed, as it does under feedback."
+        "first; at a negative one it followed, as it does under feedback. Correlations with an input "
+        "that is itself no noise depend on one another; the checks below allow for that."
     )
     n_lags = max(1, min(MAX_LAG, record.n_steps // 5))
     told = []

@@ -64,7 +64,18 @@ def _how_good(found: Findings) -> str:
         text = f"the simulated output fits the record to {fit}"
         others = _range(found.validation, lambda c: c.scores.fit_percent, " %")
     n = len(found.validation)
-    return text + (f" ({others} on {n} validation record{'s' * (n > 1)})" if others else "")
+    text += f" ({others} on {n} validation record{'s' * (n > 1)})" if others else ""
+    return f"{text}{_delay(found)}"
+
+
+def _delay(found: Findings) -> str:
+    """That the delay of a model is right is worth a word: it is what an engineer asks first."""
+    late = found.model.input_delay
+    if not late or found.misfit is None:
+        return ""
+    passed = [c for c in found.misfit.checks if c.name == "delay" and c not in found.misfit.failed]
+    word = f"{late} sample{'s' * (late > 1)}"
+    return f" and {passed[0].input} arrives {word} late as the model says" if passed else ""
 
 
 def _objections(found: Findings) -> tuple[list[str], list[str]]:

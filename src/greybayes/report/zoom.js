@@ -38,7 +38,7 @@
       curve.replaceWith(frame);
       frame.append(curve);
       const paths = curve.matches("path") ? [curve] : curve.querySelectorAll("path");
-      lines.push(...[...paths].map((path) => [path, parseFloat(path.style.strokeWidth) || 0]));
+      lines.push(...[...paths].map((path) => [path, parseFloat(getComputedStyle(path).strokeWidth) || 0]));
       // Dots move and keep their shape; a curve or an area is drawn from 0.
       const placed = [...curve.querySelectorAll("use")].filter((use) => Number(use.getAttribute("x")));
       dots.push(...placed.map((use) => [use, Number(use.getAttribute("x"))]));
@@ -59,7 +59,7 @@
       const size = group.ownerSVGElement.getScreenCTM().a;
       for (const [line, width] of lines) {
         line.classList.toggle("zoomed", !all);
-        if (width) line.style.strokeWidth = all ? width : width * size;
+        line.style.strokeWidth = all ? width : width * size;
       }
       for (const tick of drawn) tick.style.display = all ? "" : "none";
       own.replaceChildren();
