@@ -5,6 +5,7 @@ is regressed on the simulated one; where the slope changes from record to record
 amplitude of u, the plant has a nonlinearity that the model lacks.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -80,7 +81,7 @@ def gain_sentence(first: Comparison, others: Sequence[Comparison]) -> str | None
 
 
 def _differs(own: Gain, other: Gain) -> bool:
-    difference, error = abs(other.slope - own.slope), np.hypot(own.error, other.error)
+    difference, error = abs(other.slope - own.slope), math.hypot(own.error, other.error)
     return difference > _ERRORS * error and difference > _CHANGE * own.slope
 
 

@@ -119,7 +119,9 @@ def _prior_curve(
         return at, np.nan_to_num(np.exp(np.asarray(density(jnp.asarray(inside, jnp.float32)))))
     lanes = jnp.arange(_DRAWS, dtype=jnp.uint32)
     drawn = np.asarray(prior.sample(jax.random.key(0), lanes)[:, index], float)
-    return at, np.interp(at, *arviz.kde(drawn, bw=_WIDTH, bound_correction=True), left=0.0, right=0.0)
+    return at, np.interp(
+        at, *arviz.kde(drawn, bw=_WIDTH, bound_correction=True), left=0.0, right=0.0
+    )
 
 
 def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":

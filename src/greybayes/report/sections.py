@@ -184,8 +184,8 @@ def _residuals(found: Findings, figures: Figures) -> list[object]:
     words = (
         "A right model leaves residuals that are white and have nothing to do with the input: of a "
         "hundred correlations about one is outside its 99 % band. At a positive lag the input came "
-        "first; at a negative one it followed, as it does under feedback. Correlations with an input "
-        "that is itself no noise depend on one another; the checks below allow for that."
+        "first; at a negative one it followed, as it does under feedback. Correlations with an "
+        "input that is itself no noise depend on one another; the checks below allow for that."
     )
     n_lags = max(1, min(MAX_LAG, record.n_steps // 5))
     told = []
