@@ -1,6 +1,7 @@
 """The report: one file that needs nothing else, says what it must, and runs nothing from data."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -9,9 +10,12 @@ import numpyro.distributions as dist
 import pytest
 
 import greybayes as gb
+from greybayes.diagnose.output import Comparison
 from greybayes.estimate import Estimate
+from greybayes.plots import plot_records
+from greybayes.report.figures import inline_svg
 from greybayes.report.html import element, table
-from greybayes.report.page import MAX_DETAILED
+from greybayes.report.page import page
 from greybayes.zoo.fir import Fir
 
 EVIL = "<script>alert('$x$')</script>\"&amp;"
@@ -75,14 +79,14 @@ def written(tmp_path_factory):
 
 
 def test_it_asks_nobody_for_anything(written):
-    text, page, _ = written
+    text, seen, _ = written
     assert "http://" not in re.sub(r"http://www\.w3\.org/\S+", "", text)
     assert "https://" not in text
-    assert {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "image"} == set()
-    for _, attributes in page.tags:
+    assert {tag for tag, _ in seen.tags} & {"link", "img", "iframe", "object", "image"} == set()
+    for _, attributes in seen.tags:
         assert not attributes.get("src")
         assert attributes.get("href", "#").startswith("#")
-    (policy,) = [m["content"] for m in page.all("meta") if m.get("http-equiv")]
+    (policy,) = [m["content"] for m in seen.all("meta") if m.get("http-equiv")]
     assert policy.startswith("default-src 'none'")
     assert "script-src 'sha256-" in policy
 
@@ -92,7 +96,7 @@ def test_it_is_small(written):
 
 
 def test_it_has_all_sections_in_the_order_in_which_an_engineer_reads(written):
-    text, page, _ = written
+    text, seen, _ = written
     headings = re.findall(r"<h3>([^<]+)</h3>", text)
     assert headings == [
         "Parameters",
@@ -103,11 +107,11 @@ def test_it_has_all_sections_in_the_order_in_which_an_engineer_reads(written):
         "How the answer was obtained",
     ]
     assert text.index('class="verdict') < text.index("<h3>")
-    assert page.text.index("Next:") < page.text.index("Parameters")
+    assert seen.text.index("Next:") < seen.text.index("Parameters")
 
 
 def test_it_says_how_the_answer_was_obtained(written):
-    page = written[1]
+    seen = written[1]
     for word in (
         "Least squares",
         "seconds",
@@ -117,11 +121,11 @@ def test_it_says_how_the_answer_was_obtained(written):
         "numpyro",
         "@book{ljung,",
     ):
-        assert word in page.text
+        assert word in seen.text
 
 
 def test_parameters_have_their_prior_unit_and_truth(written):
-    page, found = written[1], written[2]
+    seen, found = written[1], written[2]
     for title in (
         "unit",
         "meaning",
@@ -132,22 +136,22 @@ def test_parameters_have_their_prior_unit_and_truth(written):
         "truth",
         "flags",
     ):
-        assert title in page.texts
-    assert f"{found.estimate.mean[0]:.4g}" in page.texts
-    assert "1" in page.texts  # The truth of the first entry.
+        assert title in seen.texts
+    assert f"{found.estimate.mean[0]:.4g}" in seen.texts
+    assert "1" in seen.texts  # The truth of the first entry.
 
 
 def test_screen_readers_get_headers_and_descriptions(written):
-    page = written[1]
-    assert {attributes.get("scope") for attributes in page.all("th")} == {"row", "col"}
-    assert len(page.all("caption")) == len(page.all("table"))
-    figures = page.all("svg")
-    assert len(figures) == len(page.all("figure")) == 5
-    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    seen = written[1]
+    assert {attributes.get("scope") for attributes in seen.all("th")} == {"row", "col"}
+    assert len(seen.all("caption")) == len(seen.all("table"))
+    figures = seen.all("svg")
+    assert len(figures) == len(seen.all("figure")) == 5
+    ids = {attributes["id"] for _, attributes in seen.tags if "id" in attributes}
     for figure in figures:
         assert figure["role"] == "img"
         assert set(figure["aria-labelledby"].split()) <= ids
-    assert page.all("html") == [{"lang": "en"}]
+    assert seen.all("html") == [{"lang": "en"}]
 
 
 def test_figures_are_well_formed_and_have_names_of_their_own(written):
@@ -191,58 +195,78 @@ def test_the_same_findings_are_the_same_page(written, tmp_path):
     assert path.read_text(encoding="utf-8") == written[0]
 
 
-def test_no_text_of_model_or_record_is_markup(tmp_path):
-    records, estimates = fitted(Evil())
-    record = gb.Record(records[0].y, records[0].u, name=EVIL, units={"y": "</svg>", "u": "$"})
-    path = tmp_path / "evil.html"
-    gb.write_report(path, Evil(), record, estimates, provenance={"model": EVIL, EVIL: EVIL})
-    text = path.read_text(encoding="utf-8")
-    page = Page(text)
-    assert len(page.all("script")) == 1
-    assert page.all("b") == []
-    assert EVIL in page.texts
+def test_no_text_of_model_or_record_is_markup(written):
+    found = written[2]
+    record = replace(found.record, name=EVIL, units={"y": "</svg>", "u": "$"})
+    compared = replace(found.compared, record=record)
+    told = {"model": EVIL, EVIL: EVIL}
+    evil = replace(found, model=Evil(), record=record, compared=compared, provenance=told)
+    text = page([evil])
+    seen = Page(text)
+    assert len(seen.all("script")) == 1
+    assert seen.all("b") == []
+    assert EVIL in seen.texts
     for svg in re.findall(r"<svg .*?</svg>", text, re.DOTALL):
         ElementTree.fromstring(svg)
 
 
-def test_numbers_in_names_keep_their_digits(tmp_path):
-    records, estimates = fitted()
-    record = gb.Record(records[0].y, records[0].u, name="run 1.234567 #000000")
-    gb.write_report(tmp_path / "a.html", "fir", record, estimates[0])
-    text = (tmp_path / "a.html").read_text()
-    assert text.count("run 1.234567 #000000") == Page(text).text.count("run 1.234567 #000000")
+def test_numbers_in_names_keep_their_digits(written):
+    record = replace(written[2].record, name="run 1.234567 #000000")
+    svg = inline_svg(plot_records(record), 1, "", "")
+    assert "run 1.234567 #000000" in svg
 
 
-def test_several_records_have_a_table_and_a_section_each(tmp_path):
-    records, estimates = fitted(count=MAX_DETAILED + 1)
-    gb.write_report(tmp_path / "all.html", "fir", records, estimates)
-    page = Page((tmp_path / "all.html").read_text(encoding="utf-8"))
-    assert len(page.all("article")) == MAX_DETAILED
-    assert f"Fir-{MAX_DETAILED + 1}" in page.texts
-    assert f"The first {MAX_DETAILED} have a section" in page.text
-    assert (tmp_path / "all.html").stat().st_size < 3_000_000
+def test_several_records_have_a_table_and_those_that_fit_a_section_each(written, monkeypatch):
+    monkeypatch.setattr("greybayes.report.page.MAX_DETAILED", 2)
+    names = ("first", "second", "third")
+    several = [replace(written[2], record=replace(written[2].record, name=n)) for n in names]
+    seen = Page(page(several))
+    assert len(seen.all("article")) == 2
+    assert set(names) <= set(seen.texts)
+    assert "The first 2 have a section" in seen.text
+    assert [a["href"] for a in seen.all("a")] == ["#record-1", "#record-2"]
 
 
 def test_what_a_method_does_not_give_is_left_out(tmp_path):
     (record,), _ = fitted()
     bare = Estimate(("theta[0]", "theta[1]"), np.array([1.0, 0.5]), method="psem")
     gb.write_report(tmp_path / "bare.html", "fir", record, bare)
-    page = Page((tmp_path / "bare.html").read_text(encoding="utf-8"))
-    assert "Before and after the record" not in page.text
-    assert "± 1σ" not in page.texts
-    assert "95 % interval" not in page.texts
-    assert "One-step prediction residuals" in page.text
+    seen = Page((tmp_path / "bare.html").read_text(encoding="utf-8"))
+    assert "Before and after the record" not in seen.text
+    assert "± 1σ" not in seen.texts
+    assert "95 % interval" not in seen.texts
+    assert "One-step prediction residuals" in seen.text
 
 
-def test_a_long_record_with_gaps_stays_under_the_limit(tmp_path):
+def test_a_long_record_with_gaps_stays_under_the_limit(written):
+    """10,000 samples, and three such records to validate with."""
     rng = np.random.default_rng(0)
-    u = rng.normal(size=10_000)
-    y = u + 0.5 * np.append(0.0, u[:-1]) + rng.normal(size=10_000)
-    y[100:200] = np.nan
+    u, y = rng.normal(size=10_000), rng.normal(size=(10_000, 1))
+    y[100:200] = y[300:800:2] = np.nan
     record = gb.Record(y, u, dt=1.0, name="long")
-    estimate = Estimate(("theta[0]", "theta[1]"), np.array([1.0, 0.5]), 1e-4 * np.eye(2))
-    gb.write_report(tmp_path / "long.html", "fir", record, estimate, validation=[record] * 3)
-    assert (tmp_path / "long.html").stat().st_size < 3_000_000
+    band = rng.normal(size=(2, 10_000, 1))
+    compared = Comparison(record, rng.normal(size=(10_000, 1)), band[0] - 2, band[1] + 2)
+    long = replace(
+        written[2],
+        record=record,
+        compared=compared,
+        validation=[compared] * 3,
+        misfit=replace(written[2].misfit, residuals=y),
+        validation_misfits=[None] * 3,
+    )
+    assert 100_000 < len(page([long]).encode()) < 2_000_000
+
+
+def test_a_page_that_would_be_too_large_has_fewer_points_then_less_detail(monkeypatch):
+    tried = []
+
+    def sized(findings, n_detailed, n_points):
+        tried.append((n_detailed, n_points > 0))
+        return "x" * (1_000_000 * n_detailed)
+
+    monkeypatch.setattr("greybayes.report.page._page", sized)
+    assert len(page([])) == 2_000_000
+    assert tried == [(6, True), (6, False), (2, False)]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The verdict: two sentences that say how good, whether to trust it, and what to do."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -61,8 +63,7 @@ def test_another_gain_at_another_amplitude_is_said(u):
     told = verdict(examine(FIR, fir(u), of([1.0, 0.5]), [loud, soft]))
     assert told.grade == CARE
     assert "depends on the amplitude of the input" in told.next_step
-    assert "1.40 at 2 times" in told.next_step
-    assert "at 0.5 times" in told.next_step
+    assert re.search(r": 1\.4\d at 2 times the amplitude, 0\.\d+ at 0\.5 times", told.next_step)
 
 
 def test_another_gain_at_the_same_amplitude_is_not_called_one_of_amplitude(u):
@@ -104,6 +105,7 @@ def test_what_cannot_be_computed_is_said_and_left_out(u):
     assert verdict(found).grade == CARE
 
 
+@pytest.mark.accuracy
 def test_the_drives_tell_of_delay_and_gain(shared_data):
     """The measured drives at their least-squares estimates, without and with the delay."""
     from greybayes.reproduce.drives import _WIDE

@@ -126,7 +126,7 @@ def cross_correlation(
 
     >>> u = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
     >>> cross_correlation(np.roll(u, 1), u, 1).round(2)
-    array([-0.25,  -0.25,  0.94])
+    array([-0.3 , -0.25,  0.95])
     """
     seen = ~np.isnan(e)
     centred, late = np.where(seen, e - e[seen].mean(), 0.0), u - u.mean()

@@ -147,7 +147,8 @@ def draw_output(
     line = thinned(t, y, max_points)
     panel.plot(*line, color=colour, linestyle=dashes, linewidth=1.1)
     # A line needs two samples: one between two gaps is drawn as a dot.
-    alone = isolated(~np.isnan(y))
+    alone = np.flatnonzero(isolated(~np.isnan(y)))
+    alone = alone[:: 1 + 4 * len(alone) // max_points]
     panel.plot(t[alone], y[alone], ".", color=colour, markersize=4)
 
 

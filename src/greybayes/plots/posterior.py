@@ -45,7 +45,6 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
     >>> [panel.get_title() for panel in figure.axes]
     ['theta[0]', 'theta[1]']
     """
-    import arviz
     from matplotlib.figure import Figure
 
     from greybayes.zoo import get_model
@@ -61,7 +60,7 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
         at, density = _prior_curve(model, i, draws[:, i])
         panel.plot(at, density, color=_PRIOR, linestyle="--", linewidth=1.2, label="prior")
         if np.ptp(draws[:, i]) > 0:
-            x, p = arviz.kde(draws[:, i], bw=_WIDTH, bound_correction=True)
+            x, p = _smoothed(draws[:, i])
             panel.fill_between(x, p, color=_POSTERIOR, alpha=0.2, linewidth=0)
             panel.plot(x, p, color=_POSTERIOR, linewidth=1.2, label="posterior")
         panel.axvline(estimate.mean[i], color=_ESTIMATE, linewidth=1.0, label="estimate")
@@ -99,7 +98,6 @@ def _prior_curve(
     model: "Model", index: int, draws: Float[np.ndarray, " draw"]
 ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
     """The density of the prior where there is something to be seen."""
-    import arviz
     import jax
     import jax.numpy as jnp
 
@@ -119,9 +117,15 @@ def _prior_curve(
         return at, np.nan_to_num(np.exp(np.asarray(density(jnp.asarray(inside, jnp.float32)))))
     lanes = jnp.arange(_DRAWS, dtype=jnp.uint32)
     drawn = np.asarray(prior.sample(jax.random.key(0), lanes)[:, index], float)
-    return at, np.interp(
-        at, *arviz.kde(drawn, bw=_WIDTH, bound_correction=True), left=0.0, right=0.0
-    )
+    return at, np.interp(at, *_smoothed(drawn), left=0.0, right=0.0)
+
+
+def _smoothed(draws: Float[np.ndarray, " draw"]) -> tuple[np.ndarray, np.ndarray]:
+    """ArviZ's density of draws, which knows where they end."""
+    import arviz
+
+    x, density, *_ = arviz.kde(draws, bw=_WIDTH, bound_correction=True)
+    return x, density
 
 
 def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":
@@ -131,7 +135,7 @@ def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":
 
     >>> estimate = Estimate(("theta[0]", "theta[1]"), np.array([1.0, 0.5]), 0.01 * np.eye(2))
     >>> len(plot_pairs("fir", estimate).axes)
-    4
+    3
     """
     import arviz
     from matplotlib.figure import Figure
@@ -145,7 +149,8 @@ def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":
         raise GreybayesError("a pair plot needs two parameters or more that are uncertain.")
     columns = {name: draws[None, :, estimate.names.index(name)] for name in names}
     size = len(names)
-    figure = Figure(figsize=(1.1 + 1.4 * size,) * 2, layout="constrained")
+    side = 1.1 + 1.4 * size
+    figure = Figure(figsize=(side, side), layout="constrained")
     panels = figure.subplots(size, size)
     arviz.plot_pair(
         arviz.from_dict(posterior=columns),

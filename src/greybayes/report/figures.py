@@ -43,7 +43,9 @@ def inline_svg(figure: "Figure", number: int, title: str, description: str) -> s
     text = stream.getvalue().decode()
     body = re.sub(r"<!--.*?-->", "", text[text.index("<g id=") :], flags=re.DOTALL)
     # Inside tags alone: what stands between them are names of channels and records.
-    body = re.sub(r"<[^>]+>", lambda tag: _page_tag(tag.group(), number), body)
+    # A digit more where one may look closer.
+    digits = 2 if any(panel.get_gid() == TIME for panel in figure.axes) else 1
+    body = re.sub(r"<[^>]+>", lambda tag: _page_tag(tag.group(), number, digits), body)
     body = _with_limits(figure, re.sub(r">\s+<", ">\n<", body))
     width, height = (72 * side for side in figure.get_size_inches())
     return (
@@ -55,7 +57,7 @@ def inline_svg(figure: "Figure", number: int, title: str, description: str) -> s
     )
 
 
-def _page_tag(tag: str, number: int) -> str:
+def _page_tag(tag: str, number: int, digits: int) -> str:
     """A tag of matplotlib's as the page wants it: its colours, its font, few digits, own names."""
     for colour, name in _THEME.items():
         tag = tag.replace(colour, name)
@@ -67,12 +69,15 @@ def _page_tag(tag: str, number: int) -> str:
         kind = next((k for k in _GROUPS if tag.startswith(f'<g id="{k}')), None)
         return f'<g class="{_GROUPS[kind]}">' if kind else "<g>"
     tag = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{number}-", tag)
-    tag = _NUMBER.sub(lambda found: _short(found.group()), tag)
-    return re.sub(r"\s*\n\s*", " ", tag)
+    if not tag.startswith("<path"):
+        return tag
+    path = _NUMBER.sub(lambda found: _short(found.group(), digits), tag)
+    # After a move, and after a line, points are lines unless it is said otherwise.
+    return re.sub(r"\s*\n(?:L )?\s*", " ", path)
 
 
-def _short(number: str) -> str:
-    return f"{float(number):.2f}".rstrip("0").rstrip(".")
+def _short(number: str, digits: int) -> str:
+    return f"{float(number):.{digits}f}".rstrip("0").rstrip(".")
 
 
 def _with_limits(figure: "Figure", body: str) -> str:

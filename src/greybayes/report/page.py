@@ -17,31 +17,42 @@ from greybayes.report.verdict import verdict
 
 MAX_DETAILED = 6
 """Records that have a section of their own; of more, all are in the table above."""
+MAX_BYTES = 3_000_000
 # Points of all lines of time together, and of each at most and at least.
 _POINTS, _MOST, _LEAST = 60_000, 4000, 400
 
 
 def page(findings: Sequence[Findings]) -> str:
-    """The whole page as text."""
-    shown = findings[:MAX_DETAILED]
-    figures = Figures(_max_points(shown))
+    """The whole page as text, of less than `MAX_BYTES`: else with fewer points, or less detail."""
+    text = ""
+    for n_detailed, n_points in ((MAX_DETAILED, _POINTS), (MAX_DETAILED, 0), (2, 0), (1, 0)):
+        text = _page(findings, n_detailed, n_points)
+        if len(text.encode()) < MAX_BYTES:
+            break
+    return text
+
+
+def _page(findings: Sequence[Findings], n_detailed: int, n_points: int) -> str:
+    shown = findings[:n_detailed]
+    figures = Figures(_max_points(shown, n_points))
     several = len(findings) > 1
     body = [_head(findings)]
     if several:
-        body.append(_overview(findings))
+        body.append(_overview(findings, n_detailed))
     for k, found in enumerate(shown):
         title = element("h2", found.record.name or f"Record {k + 1}") if several else ""
         body.append(element("article", title, *sections(found, figures), id=f"record-{k + 1}"))
     return document(_title(findings), joined(body))
 
 
-def _max_points(findings: Sequence[Findings]) -> int:
+def _max_points(findings: Sequence[Findings], n_points: int) -> int:
+    """How many points each line of time may have."""
     n_lines = sum(
         (len(found.validation) + 1) * (4 * len(found.record.outputs) + len(found.record.inputs))
         + len(found.record.outputs)
         for found in findings
     )
-    return int(min(_MOST, max(_LEAST, _POINTS // max(n_lines, 1))))
+    return int(min(_MOST, max(_LEAST, n_points // max(n_lines, 1))))
 
 
 def _title(findings: Sequence[Findings]) -> str:
@@ -62,20 +73,22 @@ def _head(findings: Sequence[Findings]) -> Html:
     return element("header", element("h1", _title(findings)), element("p", facts, class_="muted"))
 
 
-def _overview(findings: Sequence[Findings]) -> Html:
+def _overview(findings: Sequence[Findings], n_detailed: int) -> Html:
     """All records in one table, with a link to those that have a section."""
     names = findings[0].estimate.names
     rows = []
     for k, found in enumerate(findings):
         name = found.record.name or f"Record {k + 1}"
-        label = element("a", name, href=f"#record-{k + 1}") if k < MAX_DETAILED else name
+        label = element("a", name, href=f"#record-{k + 1}") if k < n_detailed else name
         means = [f"{value:.4g}" for value in found.estimate.mean]
         rows.append([label, verdict(found).headline, *means])
-    note = f"The first {MAX_DETAILED} have a section of their own below."
+    first = f"first {n_detailed} have a section" if n_detailed > 1 else "first has a section"
     return joined(
         [
             table("All records", ("record", "verdict", *names), rows),
-            element("p", note, class_="muted") if len(findings) > MAX_DETAILED else "",
+            element("p", f"The {first} of their own below.", class_="muted")
+            if len(findings) > n_detailed
+            else "",
         ]
     )
 

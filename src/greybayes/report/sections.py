@@ -346,7 +346,7 @@ def _how(found: Findings) -> list[object]:
         parts.append(element("p", f"Status: {estimate.status.value}: {estimate.status.sentence}"))
     told = estimate.to_dict()
     seconds = [] if estimate.seconds is None else [("seconds", f"{estimate.seconds:.3g}")]
-    watched = _rows({_WORDS.get(k, k): v for k, v in told.get("diagnostics", {}).items()})
+    watched = [(_WORDS.get(k, k), v) for k, v in _rows(told.get("diagnostics", {}))]
     groups = {
         "What the method watched": [*seconds, *watched],
         "Settings": _rows(told.get("settings", {})),
