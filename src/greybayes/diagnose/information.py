@@ -9,9 +9,11 @@ from greybayes.prior import Prior
 
 AT_THE_BOUND = "at the bound"
 LIKE_THE_PRIOR = "no more information than the prior"
-# An exponential that begins at a bound has its mean one standard deviation away, half a normal
-# 1.3, a uniform from bound to bound 1.7: what is nearer leans on the bound.
-_LEANS = 1.5
+# An exponential that begins at a bound has its mean one standard deviation away, a normal whose top
+# is at the bound 1.3, a uniform from bound to bound 1.7: what is nearer than this leans on the bound.
+_LEANS = 1.2
+# And as a share of the prior's spread: what is wide leans on a bound without wanting to leave it.
+_NEAR = 0.1
 # As a share of the prior's spread: the distance that is none, where no uncertainty is known.
 _TOUCHES = 1e-3
 # A standard deviation above this share of the prior's has learnt next to nothing.
@@ -46,7 +48,8 @@ def information(prior: Prior, estimate: Estimate) -> list[Information]:
         share = None if std is None or not np.isfinite(std[i]) else float(std[i] / spread[i])
         like_prior = share is not None and share > _LEARNT
         # What knows nothing reaches all bounds.
-        leans = share is not None and not like_prior and distance < _LEANS * share * spread[i]
+        reach = 0.0 if share is None else min(_LEANS * share, _NEAR) * spread[i]
+        leans = not like_prior and distance < reach
         flags = [AT_THE_BOUND] if leans or distance < _TOUCHES * spread[i] else []
         flags += [LIKE_THE_PRIOR] if like_prior else []
         found.append(Information(name, tuple(flags), share))
