@@ -91,6 +91,14 @@ def test_what_cannot_be_reported_is_refused_before_the_work(here, case):
     assert not (here / "o.html").exists()
 
 
+def test_a_validation_record_without_input_of_another_length_is_refused(here):
+    write_records(here / "short.csv", [gb.Record(np.zeros(7), name="short")])
+    arguments = ("--validate", here / "short.csv", "--report", here / "o.html")
+    said = refused("estimate", "linear-gaussian", "lg.csv", *arguments)
+    assert "record short has no input, and 7 samples" in said
+    assert not (here / "o.html").exists()
+
+
 def test_records_of_one_name_are_called_by_their_address(here):
     path = here / "all.csv"
     path.write_text("u,y1,y2\n1,2,3\n1,2,4\n")

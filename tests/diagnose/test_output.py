@@ -96,3 +96,10 @@ def test_flags_tell_of_bounds_and_of_what_was_not_learnt(mean, std, flags):
     covariance = None if std is None else np.diag(np.square(std))
     found = information(PRIOR, Estimate(PRIOR.names, np.array(mean), covariance))
     assert tuple(each.flags for each in found) == flags
+
+
+def test_a_prior_without_a_variance_is_no_obstacle():
+    prior = Prior({"a": Parameter(dist.Cauchy(0.0, 1.0)), "b": Parameter(dist.Uniform(0.0, 1.0))})
+    found = information(prior, Estimate(prior.names, np.array([0.0, 0.5]), 0.01 * np.eye(2)))
+    assert [each.flags for each in found] == [(), ()]
+    assert found[0].share is None

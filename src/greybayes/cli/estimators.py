@@ -25,6 +25,7 @@ from greybayes.cli.reporting import (
     check_report,
     look,
     read_files,
+    read_validation,
     with_input,
 )
 from greybayes.cli.results import fit_of, parse_settings, print_estimates
@@ -148,7 +149,7 @@ def estimate(
     trained = load(estimator, load_model(model) if model is not None else None)
     outputs, inputs = trained.header["outputs"], trained.header["inputs"]
     records = read_files(files, outputs, inputs)
-    others = read_files(validate or [], outputs, inputs, beside=records)
+    others = read_validation(validate, trained.model, records, trained.input) if validate else []
     if refine:
         estimates = _refined(trained, records, seed, parse_settings(setting or []))
     else:
@@ -165,7 +166,7 @@ def estimate(
             estimates,
             seed,
             check=check,
-            validation=with_input(others, trained.input, inputs),
+            validation=others,
             report=report,
             provenance={"estimator": estimator, **_facts(trained)},
         )

@@ -16,7 +16,14 @@ from greybayes.cli.base import (
     print_json,
     print_table,
 )
-from greybayes.cli.reporting import ReportOut, Validate, check_report, look, read_files
+from greybayes.cli.reporting import (
+    ReportOut,
+    Validate,
+    check_report,
+    look,
+    read_files,
+    read_validation,
+)
 from greybayes.cli.results import fit_of, parse_settings, print_estimates
 from greybayes.errors import GreybayesError
 
@@ -63,8 +70,8 @@ def fit(
     if clause:
         raise GreybayesError(f"{chosen.name} cannot serve {model}: {clause}.")
     records = read_files(files, plant.outputs, plant.inputs)
-    others = read_files(validate or [], plant.outputs, plant.inputs, beside=records)
-    inputs = [measured(plant, record).u for record in [*records, *others]][: len(records)]
+    inputs = [measured(plant, record).u for record in records]
+    others = read_validation(validate, plant, records)
     first = None
     if start is not None:
         from greybayes.amortized.estimator import load

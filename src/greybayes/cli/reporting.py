@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from greybayes.cli.base import Json, app, bar, check_output, print_json, print_table
+from greybayes.errors import RecordError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,14 +61,36 @@ def read_files(
     return renamed
 
 
+def read_validation(
+    files: Sequence[str] | None,
+    model: "Model",
+    beside: "Sequence[Record]",
+    u: "np.ndarray | None" = None,
+) -> "list[Record]":
+    """The records of `--validate`, refused before the long work where they are not the model's."""
+    from greybayes.likelihood.measured import measured
+
+    found = read_files(files or [], model.outputs, model.inputs, beside)
+    found = with_input(found, u, model.inputs)
+    for record in found:
+        measured(model, record)
+    return found
+
+
 def with_input(
     records: "Sequence[Record]", u: "np.ndarray | None", inputs: Sequence[str]
 ) -> "list[Record]":
     """The records, each with an input: one without takes that which was trained for."""
+    if u is None or not inputs:
+        return list(records)
+    for record in records:
+        if record.u is None and record.n_steps != len(u):
+            raise RecordError(
+                f"record {record.name} has no input, and {record.n_steps} samples where that of "
+                f"the estimator has {len(u)}. Name its columns: FILE:u=COLUMN."
+            )
     return [
-        record
-        if record.u is not None or u is None or len(u) != record.n_steps
-        else dataclasses.replace(record, u=u, inputs=tuple(inputs))
+        dataclasses.replace(record, u=u, inputs=tuple(inputs)) if record.u is None else record
         for record in records
     ]
 

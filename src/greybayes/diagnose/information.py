@@ -3,14 +3,16 @@
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
+from greybayes.errors import ModelError
 from greybayes.estimate import Estimate
 from greybayes.prior import Prior
 
 AT_THE_BOUND = "at the bound"
 LIKE_THE_PRIOR = "no more information than the prior"
 # An exponential that begins at a bound has its mean one standard deviation away, a normal whose top
-# is at the bound 1.3, a uniform from bound to bound 1.7: what is nearer than this leans on the bound.
+# is at the bound 1.3, a uniform from bound to bound 1.7: what is nearer than this leans on it.
 _LEANS = 1.2
 # And as a share of the prior's spread: what is wide leans on a bound without wanting to leave it.
 _NEAR = 0.1
@@ -29,6 +31,20 @@ class Information(NamedTuple):
     """Its standard deviation over that of the prior; None where the method gives none."""
 
 
+def prior_spread(prior: Prior) -> Float[np.ndarray, " param"]:
+    """The standard deviation of each parameter before the record; NaN where one has none.
+
+    >>> import numpyro.distributions as dist
+    >>> from greybayes.prior import Parameter
+    >>> prior_spread(Prior({"a": Parameter(dist.Normal(0.0, 2.0))}))
+    array([2.])
+    """
+    try:
+        return np.sqrt(prior.variance)
+    except ModelError:
+        return np.full(prior.size, np.nan)
+
+
 def information(prior: Prior, estimate: Estimate) -> list[Information]:
     """For each parameter, whether it is at a bound and whether the record said anything of it.
 
@@ -40,12 +56,13 @@ def information(prior: Prior, estimate: Estimate) -> list[Information]:
     >>> [each.flags for each in found]
     [(), ('no more information than the prior',), ('at the bound',)]
     """
-    spread = np.sqrt(prior.variance)
+    spread = prior_spread(prior)
     std = estimate.std
     found = []
     for i, (name, low, high) in enumerate(zip(prior.names, *prior.bounds, strict=True)):
         distance = min(abs(estimate.mean[i] - low), abs(high - estimate.mean[i]))
-        share = None if std is None or not np.isfinite(std[i]) else float(std[i] / spread[i])
+        known = std is not None and np.isfinite(std[i] / spread[i])
+        share = float(std[i] / spread[i]) if known and std is not None else None
         like_prior = share is not None and share > _LEARNT
         # What knows nothing reaches all bounds.
         reach = 0.0 if share is None else min(_LEANS * share, _NEAR) * spread[i]

@@ -47,6 +47,7 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
     """
     from matplotlib.figure import Figure
 
+    from greybayes.diagnose.information import prior_spread
     from greybayes.zoo import get_model
 
     model = get_model(model)
@@ -54,10 +55,10 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
     n_rows = -(-len(estimate.names) // 5)
     n_columns = -(-len(estimate.names) // n_rows)
     figure = Figure(figsize=(1.8 * max(n_columns, 2), 1.9 * n_rows + 0.4), layout="constrained")
-    units = _units(model)
+    units, spread = _units(model), prior_spread(model.prior)
     for i, name in enumerate(estimate.names):
         panel = figure.add_subplot(n_rows, n_columns, i + 1)
-        at, density = _prior_curve(model, i, draws[:, i])
+        at, density = _prior_curve(model, i, draws[:, i], float(spread[i]))
         panel.plot(at, density, color=_PRIOR, linestyle="--", linewidth=1.2, label="prior")
         if np.ptp(draws[:, i]) > 0:
             x, p = _smoothed(draws[:, i])
@@ -70,7 +71,7 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
         panel.set_xlim(at[0], at[-1])
         panel.set_ylim(bottom=0.0)
         panel.set_yticks([])
-        wider = float(np.sqrt(model.prior.variance[i]) / max(draws[:, i].std(), 1e-300))
+        wider = float(spread[i] / max(draws[:, i].std(), 1e-300))
         note = f" (prior {wider:.0f} times as wide)" if _MUCH_WIDER < wider < 1e9 else ""
         panel.set_title(plain(name), fontsize="small")
         panel.set_xlabel(plain(units[i] + note).strip(), fontsize="x-small")
@@ -95,16 +96,16 @@ def _units(model: "Model") -> list[str]:
 
 
 def _prior_curve(
-    model: "Model", index: int, draws: Float[np.ndarray, " draw"]
+    model: "Model", index: int, draws: Float[np.ndarray, " draw"], spread: float
 ) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
     """The density of the prior where there is something to be seen."""
     import jax
     import jax.numpy as jnp
 
     prior = model.prior
-    spread, std = float(np.sqrt(prior.variance[index])), float(draws.std())
+    std = float(draws.std())
     low, high = (float(ends[index]) for ends in prior.bounds)
-    if std > 0 and spread > _MUCH_WIDER * std:
+    if std > 0 and not spread <= _MUCH_WIDER * std:
         middle, reach = float(draws.mean()), 6 * std
     else:
         middle, reach = float(prior.mean[index]), 3.5 * spread
