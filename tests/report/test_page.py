@@ -152,6 +152,10 @@ def test_screen_readers_get_headers_and_descriptions(written):
         assert figure["role"] == "img"
         assert set(figure["aria-labelledby"].split()) <= ids
     assert seen.all("html") == [{"lang": "en"}]
+    assert "Verdict" in [attributes.get("aria-label") for attributes in seen.all("section")]
+    regions = [a for a in seen.all("div") if a.get("role") == "region"]
+    assert len(regions) == len(seen.all("table"))
+    assert all(region["aria-label"] for region in regions)
 
 
 def test_figures_are_well_formed_and_have_names_of_their_own(written):

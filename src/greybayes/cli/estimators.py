@@ -168,7 +168,7 @@ def estimate(
             check=check,
             validation=others,
             report=report,
-            provenance={"estimator": estimator, **_facts(trained)},
+            provenance={"model": name, "estimator": estimator, **_training(trained)},
         )
     print_estimates(name, method, records, estimates, fits, as_json, looks)
 
@@ -214,6 +214,7 @@ def _found(resume: Path) -> Path:
     )
 
 
+_NOT_OF_TRAINING = ("model", "parameters", "dt")
 _WORDS = ("network", "head", "optimiser")
 _SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense", "components")
 
@@ -272,6 +273,12 @@ def _facts(estimator: "Estimator") -> dict[str, Any]:
         "package": header["package"],
     }
     return facts | ({"bayes_risk": header["bayes_risk"]} if "bayes_risk" in header else {})
+
+
+def _training(estimator: "Estimator") -> dict[str, Any]:
+    """How it was trained, for the report of an estimate."""
+    told = {key: value for key, value in _facts(estimator).items() if key not in _NOT_OF_TRAINING}
+    return {f"training: {key}": value for key, value in told.items()}
 
 
 def _sentence(facts: dict[str, Any]) -> str:

@@ -18,13 +18,13 @@ def markup(value: object) -> Html:
 
 
 def element(tag: str, *content: object, **attributes: object) -> Html:
-    """An element; an attribute that is None is left out, and `class_` is `class`.
+    """An element. What is None is left out; `class_` is class, `aria_label` is aria-label.
 
     >>> element("p", "a & b", class_="note", id=None)
     '<p class="note">a &amp; b</p>'
     """
     told = "".join(
-        f' {name.rstrip("_")}="{html.escape(str(value))}"'
+        f' {name.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
         for name, value in attributes.items()
         if value is not None
     )
@@ -60,7 +60,7 @@ def table(caption: str, titles: Sequence[str], rows: Sequence[Sequence[object]])
         element("tbody", *body),
     )
     # A wide table scrolls by itself, and a keyboard can reach it.
-    return element("div", whole, class_="wide", tabindex="0", role="region", aria_label=None)
+    return element("div", whole, class_="wide", tabindex=0, role="region", aria_label=caption)
 
 
 def _is_number(value: object) -> bool:

@@ -1,7 +1,7 @@
 """The sections of one record: parameters, fit, residuals, posterior, misfit, how it was made."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from greybayes.prior import describe
 from greybayes.report.figures import inline_svg
 from greybayes.report.findings import Findings
 from greybayes.report.html import Html, element, joined, table
-from greybayes.report.references import references
-from greybayes.report.verdict import verdict
+from greybayes.report.obtained import obtained
+from greybayes.report.verdict import capital, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,7 @@ def sections(found: Findings, figures: Figures) -> list[Html]:
         _section("One-step prediction residuals", *_residuals(found, figures)),
         _section("Before and after the record", *_posterior(found, figures)),
         _section("Can the model have made this record?", *_misfit(found)),
-        _section("How the answer was obtained", *_how(found)),
+        _section("How the answer was obtained", *obtained(found)),
     ]
     return [part for part in parts if part]
 
@@ -271,7 +271,7 @@ def _misfit(found: Findings) -> list[object]:
             )
         )
     if found.misfit is not None:
-        parts += [element("p", _capital(found.misfit.sentence)), *_passed(found.misfit)]
+        parts += [element("p", capital(found.misfit.sentence)), *_passed(found.misfit)]
         parts.append(_checks(found.misfit, found.record.name))
     for each, misfit in zip(found.validation, found.validation_misfits, strict=True):
         if misfit is not None:
@@ -309,71 +309,5 @@ def _checks(misfit: Misfit, name: str) -> Html:
     return table(f"Checks of {name or 'the record'}", titles, rows)
 
 
-_RUNGS = {
-    "importance": "draws of the network, weighed by the likelihood",
-    "adapted": "draws of a proposal that learnt from the network's, weighed by the likelihood",
-    "mcmc": "Markov chains, where weighed draws did not serve",
-}
-_METHODS = {
-    "deepbayes": "The mean of a trained network (DeepBayes), and its posterior, in one pass.",
-    "refine": "The posterior of a trained network, corrected with the likelihood: exact.",
-    "cme-mh": "The conditional mean, by particle Metropolis-Hastings.",
-    "psem": "Maximum likelihood, by expectation maximisation with a particle smoother.",
-    "cpf-saem": "Maximum likelihood, by stochastic approximation and conditional particles.",
-    "least-squares": "Least squares on the simulated output, from many starts.",
-    "map": "The maximum of the posterior, by gradients of the exact likelihood.",
-}
-_WORDS = {
-    "ess": "effective draws",
-    "k_hat": "k-hat (trusted below 0.7)",
-    "r_hat": "R-hat (1 where chains agree)",
-    "rhat": "R-hat (1 where chains agree)",
-    "n_draws": "draws",
-    "misfit_p": "p-value of the network's misfit check",
-    "log_evidence": "log evidence",
-    "n_agree": "starts that agree",
-    "sse": "sum of squared errors",
-}
-
-
-def _how(found: Findings) -> list[object]:
-    estimate = found.estimate
-    parts: list[object] = [element("p", _METHODS.get(estimate.method, estimate.method))]
-    rung = estimate.diagnostics.get("rung")
-    if rung in _RUNGS:
-        parts.append(element("p", f"Rung: {rung}, {_RUNGS[rung]}."))
-    if estimate.status is not Status.ok:
-        parts.append(element("p", f"Status: {estimate.status.value}: {estimate.status.sentence}"))
-    told = estimate.to_dict()
-    seconds = [] if estimate.seconds is None else [("seconds", f"{estimate.seconds:.3g}")]
-    watched = [(_WORDS.get(k, k), v) for k, v in _rows(told.get("diagnostics", {}))]
-    groups = {
-        "What the method watched": [*seconds, *watched],
-        "Settings": _rows(told.get("settings", {})),
-        "Versions and seeds": _rows(found.provenance),
-    }
-    parts += [table(title, ("name", "value"), rows) for title, rows in groups.items() if rows]
-    cited = references(estimate, checked=found.misfit is not None, drawn=estimate.std is not None)
-    if cited:
-        parts += [element("p", "BibTeX of the methods used:"), element("pre", cited)]
-    return parts
-
-
-def _rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(str(name), _text(value)) for name, value in values.items()]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_text(each)}" for name, each in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_text, value[:20])) + (", ..." if len(value) > 20 else "")
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def _number(value: float, form: str) -> str:
     return format(value, form) if np.isfinite(value) else ""
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

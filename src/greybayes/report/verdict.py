@@ -47,7 +47,7 @@ def verdict(found: Findings) -> Verdict:
     reasons = [*bad, *care]
     because = f", because {_and(reasons[:2])}" if reasons else ""
     joint = ", and " if grade == GOOD else ", but "
-    how_good = f"{_capital(_how_good(found))}{joint}{trust}{because}."
+    how_good = f"{capital(_how_good(found))}{joint}{trust}{because}."
     return Verdict(grade, how_good, f"Next: {'; and '.join(_steps(found)[:2])}.")
 
 
@@ -173,5 +173,6 @@ def _and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """A clause as the beginning of a sentence."""
     return text[:1].upper() + text[1:]
