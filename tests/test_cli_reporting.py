@@ -1,6 +1,7 @@
 """The options `--report` and `--validate`: what they write, print and refuse."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -65,6 +66,7 @@ def test_estimate_writes_a_report_for_a_record_that_has_no_input(here):
     out = here / "out.html"
     said = ok("estimate", "linear-gaussian", "lg.csv", "--report", out)
     assert f"Wrote {out}." in said
+    assert re.search(r"fit -?\d+\.\d %", said)
     text = out.read_text()
     assert "DeepBayes" in text
     assert "correlation with u" in text

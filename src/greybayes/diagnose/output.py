@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from greybayes._lanes import as_key
 from greybayes._types import Seed
-from greybayes.diagnose.fit import Scores, scores
+from greybayes.diagnose.fit import Scores, fit_percent, scores
 from greybayes.diagnose.predictive import FEWEST, drawn_thetas
 from greybayes.drawing import noise_free_output
 from greybayes.errors import GreybayesError, Status
@@ -45,6 +45,12 @@ class Comparison:
     def scores(self) -> Scores:
         """Fit %, RMSE, NRMSE and R² of each output."""
         return scores(self.record.y, self.simulated)
+
+    @property
+    def fit(self) -> dict[str, float]:
+        """`fit_percent` of all outputs together, where y varies."""
+        found = fit_percent(self.record.y, self.simulated)
+        return {"fit_percent": found} if np.isfinite(found) else {}
 
     @property
     def inside(self) -> Float[np.ndarray, " output"]:
