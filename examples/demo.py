@@ -1,32 +1,29 @@
-"""What `make demo` runs: estimate a record, make the answer exact, then train one yourself."""
+"""What `make demo` runs: estimate a record, make the answer exact, and write the report."""
 
 from pathlib import Path
 
 from rich.console import Console
 
 import greybayes as gb
-from greybayes.plots import plot_records
 
 FOLDER = Path("demo")
 TRUTH = {"theta2": 0.7, "theta6": 1.0, "theta7": 0.1, "theta8": 0.1}
 
 
 def main() -> None:
-    """Simulate `growth2` at the paper's true parameters, estimate them, train for a minute."""
+    """Simulate `growth2` at the paper's true parameters, estimate them, refine, report."""
     gb.configure()
     console = Console()
     FOLDER.mkdir(exist_ok=True)
-    record = gb.simulate("growth2", TRUTH, key=1)[0]
+    record, fresh = gb.simulate("growth2", TRUTH, count=2, key=1)
     gb.write_records(FOLDER / "growth2.csv", [record])
-    plot_records([record]).savefig(FOLDER / "growth2.png", dpi=150)
     console.print(f"Simulated [bold]growth2[/bold] for {record.n_steps} steps at known parameters.")
-    console.print(f"The record is in {FOLDER / 'growth2.csv'}, its picture in demo/growth2.png.\n")
+    console.print(f"The record is in {FOLDER / 'growth2.csv'}.\n")
 
     pretrained = gb.load("growth2")
     fast = pretrained.estimate(record)
     console.print("The estimate of the pretrained network, beside the truth:")
     console.print(fast.table(TRUTH))
-    console.print(f"Can the model have made this record? p = {fast.diagnostics['misfit_p']:.2f}")
 
     with console.status("Correcting it with the likelihood ..."):
         exact = gb.refine(pretrained, record)
@@ -35,18 +32,15 @@ def main() -> None:
     console.print(exact.table(TRUTH))
     console.print(f"{told['ess']:.0f} effective draws of {told['n_draws']} ({told['rung']}).")
 
-    with console.status("Training a new estimator for one minute ..."):
-        trained = gb.train("growth2", minutes=1, seed=2)
-    trained.save(FOLDER / "growth2.estimator")
-    console.print("\nThe estimate of a network trained for one minute:")
-    console.print(trained.estimate(record).table(TRUTH))
-    for name, estimator in (("pretrained", pretrained), ("one minute", trained)):
-        risk = gb.bayes_risk(estimator, n_draws=4000)
-        console.print(f"Bayes risk, {name}: {risk.mean:.3f} ± {risk.standard_error:.3f} (prior: 1)")
+    report = FOLDER / "report.html"
+    with console.status("Checking it, and writing the report ..."):
+        gb.write_report(report, "growth2", record, exact, validation=[fresh])
     console.print(
-        "\nNext: [bold]greybayes estimate growth2 demo/growth2.csv[/bold], or write your own model "
-        "in twelve lines: docs/add-a-model.md."
+        "\nThe same from the command line: [bold]greybayes estimate growth2 demo/growth2.csv "
+        "--refine --report report.html[/bold]."
     )
+    console.print("Train an estimator yourself in a minute: [bold]make demo-train[/bold].")
+    console.print(f"\nOpen the report in a browser: {report.resolve()}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -306,3 +306,14 @@ def test_what_cannot_be_is_refused_in_a_sentence(make, words):
         make()
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_notebook_shows_the_table_and_no_markup_of_names():
+    estimate = gb.Estimate(
+        ("<b>a</b>",), np.array([1.0]), np.array([[0.01]]), status=gb.Status.misfit
+    )
+    text = estimate._repr_html_()
+    assert '<th scope="row">&lt;b&gt;a&lt;/b&gt;</th>' in text
+    assert "<td>0.804 to 1.196</td>" in text
+    assert "misfit: " in text
+    assert "<p>" not in estimate.replace(status=gb.Status.ok)._repr_html_()

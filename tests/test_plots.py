@@ -5,8 +5,18 @@ import sys
 import numpy as np
 import pytest
 
+from greybayes.diagnose.output import Comparison
 from greybayes.errors import GreybayesError, RecordError
-from greybayes.plots import MAX_OVERLAID, plot_records, save_figure
+from greybayes.estimate import Estimate
+from greybayes.plots import (
+    MAX_OVERLAID,
+    plot_output,
+    plot_pairs,
+    plot_posterior,
+    plot_records,
+    plot_residuals,
+    save_figure,
+)
 from greybayes.record import Record
 
 UNITS = {"speed": "rad/s", "volts": "V", "t": "s"}
@@ -154,3 +164,49 @@ def test_no_global_state_is_touched():
     assert "matplotlib.pyplot" not in sys.modules
     if loaded is not None:
         sys.modules["matplotlib.pyplot"] = loaded
+
+
+def test_the_band_is_around_the_simulated_output_and_the_fit_beside():
+    record = drive(200)
+    y = record.y
+    figure = plot_output(Comparison(record, y + 0.1, y - 1.0, y + 2.0))
+    assert [panel.get_ylabel() for panel in figure.axes] == ["speed [rad/s]", "load", "volts [V]"]
+    band = figure.axes[0].collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == pytest.approx(y[:, 0].min() - 1.0)
+    assert band[:, 1].max() == pytest.approx(y[:, 0].max() + 2.0)
+    fit = Comparison(record, y + 0.1, y, y).scores.fit_percent[0]
+    assert figure.axes[0].get_title(loc="right") == f"fit {fit:.1f} %"
+
+
+def test_correlations_outside_the_band_are_coloured():
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=300)
+    record = Record(rng.normal(size=300), u)
+    e = rng.normal(size=300) + 0.5 * np.roll(u, 2)
+    figure = plot_residuals(e[:, None], record)
+    inside, outside = lines(figure.axes[2])[1:]
+    assert 2 in outside.get_xdata()
+    assert 2 not in inside.get_xdata()
+
+
+def test_residuals_that_were_never_seen_have_no_correlations():
+    record = Record([np.nan, np.nan, np.nan], [1.0, 2.0, 3.0])
+    assert len(plot_residuals(np.full((3, 1), np.nan), record).axes) == 1
+
+
+def test_a_posterior_is_drawn_with_its_prior_and_interval():
+    estimate = Estimate(("theta[0]", "theta[1]"), np.array([1.0, 0.5]), 0.01 * np.eye(2))
+    panel = plot_posterior("fir", estimate).axes[0]
+    drawn = {line.get_label(): line for line in panel.get_lines()}
+    assert set(drawn) == {"prior", "posterior", "estimate", "95 %"}
+    assert np.allclose(drawn["95 %"].get_xdata(), [1 - 0.196, 1 + 0.196], atol=1e-3)
+
+
+def test_what_has_no_uncertainty_has_no_posterior_to_draw():
+    bare = Estimate(("theta[0]", "theta[1]"), np.array([1.0, 0.5]), method="psem")
+    for plot in (plot_posterior, plot_pairs):
+        with pytest.raises(GreybayesError, match="psem gives no uncertainty"):
+            plot("fir", bare)
+    sure = bare.replace(covariance=np.diag([0.01, 0.0]))
+    with pytest.raises(GreybayesError, match="needs two parameters"):
+        plot_pairs("fir", sure)

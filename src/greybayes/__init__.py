@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from greybayes.diagnose.calibration import calibration as calibration
     from greybayes.diagnose.misfit import Misfit as Misfit
     from greybayes.diagnose.misfit import check_fit as check_fit
+    from greybayes.diagnose.output import Comparison as Comparison
+    from greybayes.diagnose.output import compare_output as compare_output
     from greybayes.diagnose.residuals import residuals as residuals
     from greybayes.errors import GreybayesError as GreybayesError
     from greybayes.errors import Status as Status
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from greybayes.record import read_records as read_records
     from greybayes.record import write_records as write_records
     from greybayes.refining import refine as refine
+    from greybayes.report import write_report as write_report
     from greybayes.simulation import Paths as Paths
     from greybayes.simulation import offline_set as offline_set
     from greybayes.simulation import simulate as simulate
@@ -123,6 +126,9 @@ _HOMES = {
     "check_fit": "diagnose.misfit",
     "Misfit": "diagnose.misfit",
     "residuals": "diagnose.residuals",
+    "compare_output": "diagnose.output",
+    "Comparison": "diagnose.output",
+    "write_report": "report",
     # Odds and ends.
     "Status": "errors",
     "GreybayesError": "errors",

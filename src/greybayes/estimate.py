@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from greybayes.errors import GreybayesError, Status, nearest
+from greybayes.record import Record
 
 if TYPE_CHECKING:
     import arviz
@@ -214,28 +215,55 @@ class Estimate:
                 result[name] = _plain(getattr(self, name))
         return result
 
+    def rows(self, truth: Mapping[str, float] | None = None) -> list[dict[str, str]]:
+        """A row of texts for each parameter, by title; what a method does not give is left out.
+
+        >>> Estimate(("a",), np.array([1.0]), np.array([[0.01]])).rows()
+        [{'parameter': 'a', 'estimate': '1', 'std': '0.1', '95 % interval': '0.804 to 1.196'}]
+        """
+        interval, found = self.interval(), []
+        for i, name in enumerate(self.names):
+            row = {"parameter": name, "estimate": f"{self.mean[i]:.4g}"}
+            if self.std is not None:
+                row["std"] = f"{self.std[i]:.2g}"
+            if interval is not None:
+                row["95 % interval"] = f"{interval[i, 0]:.4g} to {interval[i, 1]:.4g}"
+            if truth is not None:
+                row["truth"] = f"{truth[name]:.4g}" if name in truth else ""
+            found.append(row)
+        return found
+
+    @property
+    def _title(self) -> str:
+        return " · ".join(filter(None, (self.model, self.method)))
+
     def table(self, truth: Mapping[str, float] | None = None) -> "Table":
         """A table for a terminal; with the true values beside, where they are known."""
         from rich.table import Table
 
-        interval = self.interval()
-        table = Table(title=" · ".join(filter(None, (self.model, self.method))) or None)
-        table.add_column("parameter")
-        headers = ["estimate"]
-        headers += ["std"] * (self.std is not None) + ["95 % interval"] * (interval is not None)
-        headers += ["truth"] * (truth is not None)
-        for header in headers:
-            table.add_column(header, justify="right")
-        for i, name in enumerate(self.names):
-            row = [name, f"{self.mean[i]:.4g}"]
-            if self.std is not None:
-                row.append(f"{self.std[i]:.2g}")
-            if interval is not None:
-                row.append(f"{interval[i, 0]:.4g} to {interval[i, 1]:.4g}")
-            if truth is not None:
-                row.append(f"{truth[name]:.4g}" if name in truth else "")
-            table.add_row(*row)
+        table, rows = Table(title=self._title or None), self.rows(truth)
+        for k, header in enumerate(rows[0] if rows else ()):
+            table.add_column(header, justify="right" if k else "left")
+        for row in rows:
+            table.add_row(*row.values())
         return table
+
+    def _repr_html_(self) -> str:
+        """The table in a notebook."""
+        from html import escape
+
+        rows = self.rows()
+        head = "".join(f'<th scope="col">{title}</th>' for title in (rows[0] if rows else ()))
+        body = ""
+        for row in rows:
+            name, *values = (escape(value) for value in row.values())
+            cells = "".join(f"<td>{value}</td>" for value in values)
+            body += f'<tr><th scope="row">{name}</th>{cells}</tr>'
+        trouble = "" if self.status is Status.ok else f"{self.status.value}: {self.status.sentence}"
+        return (
+            f"<table><caption>{escape(self._title)}</caption><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table>" + (f"<p>{escape(trouble)}</p>" if trouble else "")
+        )
 
     def to_arviz(self) -> "arviz.InferenceData":
         """The samples for ArviZ; weighted ones are resampled to equal weights."""
@@ -255,6 +283,20 @@ class Estimate:
         if samples.ndim == 2:
             samples = samples[None]
         return arviz.from_dict({name: samples[..., i] for i, name in enumerate(self.names)})
+
+
+def truth_of(record: Record, names: tuple[str, ...]) -> dict[str, float] | None:
+    """The parameters that made a record, by name, where they are known.
+
+    >>> truth_of(Record(y=[0.0], theta={"1": 0.5}), ("gain",))
+    {'gain': 0.5}
+    """
+    if record.theta is None:
+        return None
+    # A set from elsewhere may number its parameters instead of naming them.
+    if set(record.theta) == {str(i + 1) for i in range(len(names))}:
+        return dict(zip(names, record.theta.values(), strict=True))
+    return dict(record.theta)
 
 
 def _check_weights(samples: np.ndarray | None, weights: np.ndarray) -> None:

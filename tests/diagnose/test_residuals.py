@@ -10,6 +10,9 @@ from scipy.stats import binom, kstest, norm
 import greybayes as gb
 from greybayes.diagnose.checks import (
     arrives_late,
+    autocorrelation,
+    band,
+    cross_correlation,
     follows_input,
     holm,
     offset,
@@ -296,3 +299,42 @@ def test_holm_is_that_of_statsmodels():
 
     p = np.random.default_rng(0).uniform(size=12) ** 3
     np.testing.assert_allclose(holm(p), multipletests(p, method="holm")[1])
+
+
+def coloured(rng, n=400):
+    return scipy.signal.lfilter([1.0], [1.0, -0.5], rng.standard_normal(n))
+
+
+def test_white_residuals_leave_the_band_of_correlations_as_often_as_it_says():
+    """At each lag in 1 % of cases, whatever the colour of the input."""
+    rng = np.random.default_rng(0)
+    n, n_lags = 400, 20
+    outside = np.zeros(2)
+    for _ in range(400):
+        e = rng.standard_normal(n)
+        own = np.abs(autocorrelation(e, n_lags)[1:]) > band(e)
+        cross = np.abs(cross_correlation(e, coloured(rng), n_lags)) > band(e)
+        outside += own.mean(), cross.mean()
+    # Neighbouring lags depend on one another, so the error is that of 400 records, not of lags.
+    assert np.all(np.abs(outside / 400 - 0.01) < 0.004)
+
+
+def test_coloured_residuals_and_those_that_follow_the_input_leave_it():
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        u = rng.standard_normal(400)
+        e = 0.3 * np.roll(u, 3) + rng.standard_normal(400)
+        lag = int(np.abs(cross_correlation(e, u, 20)).argmax()) - 20
+        found.append((autocorrelation(coloured(rng), 20)[1] > band(e), lag == 3))
+    assert np.mean(found, axis=0).min() > 0.95
+
+
+def test_correlations_are_those_of_numpy():
+    rng = np.random.default_rng(1)
+    e, u = rng.standard_normal((2, 50))
+    centred, other = e - e.mean(), u - u.mean()
+    full = np.correlate(centred, other, "full") / np.sqrt(centred @ centred * (other @ other))
+    assert np.allclose(cross_correlation(e, u, 10), full[39:60])
+    own = np.correlate(centred, centred, "full") / (centred @ centred)
+    assert np.allclose(autocorrelation(e, 10), own[49:60])

@@ -14,6 +14,7 @@ from greybayes.cli import estimators as estimators  # isort: skip
 from greybayes.cli import tuning as tuning  # isort: skip
 from greybayes.cli import diagnosing as diagnosing  # isort: skip
 from greybayes.cli import fitting as fitting  # isort: skip
+from greybayes.cli import reporting as reporting  # isort: skip
 from greybayes.cli import reproducing as reproducing  # isort: skip
 from greybayes.cli.base import app as app
 from greybayes.cli.base import main as main

@@ -19,7 +19,16 @@ from greybayes.cli.base import (
     print_table,
     start_jax,
 )
-from greybayes.cli.results import checked, fit_of, parse_settings, print_estimates
+from greybayes.cli.reporting import (
+    ReportOut,
+    Validate,
+    check_report,
+    look,
+    read_files,
+    read_validation,
+    with_input,
+)
+from greybayes.cli.results import fit_of, parse_settings, print_estimates
 from greybayes.errors import EstimatorError, GreybayesError
 
 if TYPE_CHECKING:
@@ -124,24 +133,23 @@ def estimate(
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of --refine: min_ess=1000."),
     ] = None,
     check: Check = False,
+    validate: Validate = None,
+    report: ReportOut = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Estimate the parameters from records, with a trained estimator."""
+    check_report(report)
     if setting and not refine:
         raise GreybayesError("--set changes how --refine goes about it; give both.")
-    if refine or check:
+    if refine or check or validate or report:
         start_jax()  # Before anything is loaded, so that it has all cores.
     from greybayes.amortized.estimator import load
-    from greybayes.record import read_records
 
     trained = load(estimator, load_model(model) if model is not None else None)
     outputs, inputs = trained.header["outputs"], trained.header["inputs"]
-    records = [
-        record
-        for file in files
-        for record in read_records(file, outputs=outputs, inputs=inputs or None)
-    ]
+    records = read_files(files, outputs, inputs)
+    others = read_validation(validate, trained.model, records, trained.input) if validate else []
     if refine:
         estimates = _refined(trained, records, seed, parse_settings(setting or []))
     else:
@@ -150,8 +158,19 @@ def estimate(
     name = trained.header["model"]["name"]
     fits = [_fit(trained, *pair) for pair in zip(records, estimates, strict=True)]
     method = "refine" if refine else "deepbayes"
-    checks = checked(trained.model, records, estimates, seed) if check else None
-    print_estimates(name, method, records, estimates, fits, as_json, checks)
+    looks = None
+    if check or others or report:
+        looks = look(
+            trained.model,
+            with_input(records, trained.input, inputs),
+            estimates,
+            seed,
+            check=check,
+            validation=others,
+            report=report,
+            provenance={"model": name, "estimator": estimator, **_training(trained)},
+        )
+    print_estimates(name, method, records, estimates, fits, as_json, looks)
 
 
 def _refined(trained: "Estimator", records: "list[Record]", seed: int, settings: dict[str, Any]):
@@ -195,6 +214,7 @@ def _found(resume: Path) -> Path:
     )
 
 
+_NOT_OF_TRAINING = ("model", "parameters", "dt")
 _WORDS = ("network", "head", "optimiser")
 _SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense", "components")
 
@@ -253,6 +273,12 @@ def _facts(estimator: "Estimator") -> dict[str, Any]:
         "package": header["package"],
     }
     return facts | ({"bayes_risk": header["bayes_risk"]} if "bayes_risk" in header else {})
+
+
+def _training(estimator: "Estimator") -> dict[str, Any]:
+    """How it was trained, for the report of an estimate."""
+    told = {key: value for key, value in _facts(estimator).items() if key not in _NOT_OF_TRAINING}
+    return {f"training: {key}": value for key, value in told.items()}
 
 
 def _sentence(facts: dict[str, Any]) -> str:

@@ -16,7 +16,15 @@ from greybayes.cli.base import (
     print_json,
     print_table,
 )
-from greybayes.cli.results import checked, fit_of, parse_settings, print_estimates
+from greybayes.cli.reporting import (
+    ReportOut,
+    Validate,
+    check_report,
+    look,
+    read_files,
+    read_validation,
+)
+from greybayes.cli.results import fit_of, parse_settings, print_estimates
 from greybayes.errors import GreybayesError
 
 _METHOD = f"One of {', '.join(METHODS)}."
@@ -44,27 +52,26 @@ def fit(
     ] = None,
     start: Annotated[str | None, typer.Option(metavar="ESTIMATOR", help=_START)] = None,
     check: Check = False,
+    validate: Validate = None,
+    report: ReportOut = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Estimate the parameters from records by a classical method."""
+    check_report(report)
     chosen = get_method(method)
     given = parse_settings(setting or [])
     plant = load_model(model)
     from greybayes.classical.methods import make_settings
     from greybayes.likelihood.measured import measured
-    from greybayes.record import read_records
 
     settings = make_settings(chosen.settings, given)
     clause = chosen.missing(plant)
     if clause:
         raise GreybayesError(f"{chosen.name} cannot serve {model}: {clause}.")
-    records = [
-        record
-        for file in files
-        for record in read_records(file, outputs=plant.outputs, inputs=plant.inputs or None)
-    ]
+    records = read_files(files, plant.outputs, plant.inputs)
     inputs = [measured(plant, record).u for record in records]
+    others = read_validation(validate, plant, records)
     first = None
     if start is not None:
         from greybayes.amortized.estimator import load
@@ -83,5 +90,16 @@ def fit(
         fit_of(plant, record, estimate.mean, u)
         for record, estimate, u in zip(records, estimates, inputs, strict=True)
     ]
-    checks = checked(plant, records, estimates, seed) if check else None
-    print_estimates(model, chosen.name, records, estimates, fits, as_json, checks)
+    looks = None
+    if check or others or report:
+        looks = look(
+            plant,
+            records,
+            estimates,
+            seed,
+            check=check,
+            validation=others,
+            report=report,
+            provenance={"model": model, **({"start": start} if start else {})},
+        )
+    print_estimates(model, chosen.name, records, estimates, fits, as_json, looks)

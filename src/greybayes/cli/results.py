@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from greybayes.cli.base import bar, print_json
+from greybayes.cli.base import print_json
 from greybayes.errors import Status
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from greybayes.diagnose.misfit import Misfit
+    from greybayes.cli.reporting import Looks
     from greybayes.estimate import Estimate
     from greybayes.model import Model
     from greybayes.record import Record
@@ -25,22 +25,30 @@ def print_estimates(
     estimates: "Sequence[Estimate]",
     fits: Sequence[Mapping[str, float]],
     as_json: bool,
-    checks: "Sequence[Misfit] | None" = None,
+    looks: "Looks | None" = None,
 ) -> None:
-    """One object with a list of records, or a table for each, and one more for its checks."""
-    found = checks or [None] * len(records)
-    results = zip(records, estimates, fits, found, strict=True)
+    """One object with a list of records, or a table for each; then its checks and validation."""
+    checks = [None] * len(records) if looks is None or looks.checks is None else looks.checks
+    validation = [[]] * len(records) if looks is None else looks.validation
+    if looks is not None:
+        fits = [fit or other for fit, other in zip(fits, looks.fits, strict=True)]
+    report = None if looks is None else looks.report
+    results = zip(records, estimates, fits, checks, validation, strict=True)
     if as_json:
         rows = [
             {"record": record.name, **estimate.to_dict(), **fit}
             | ({} if misfit is None else {"check": misfit.to_dict()})
-            for record, estimate, fit, misfit in results
+            | ({"validation": [each.to_dict() for each in others]} if others else {})
+            for record, estimate, fit, misfit, others in results
         ]
-        return print_json({"model": model, "method": method, "records": rows})
+        told = {"model": model, "method": method, "records": rows}
+        return print_json(told | ({"report": str(report)} if report else {}))
     from rich.console import Console
 
-    for record, estimate, fit, misfit in results:
-        table = estimate.table(_truth(estimate.names, record))
+    from greybayes.estimate import truth_of
+
+    for record, estimate, fit, misfit, others in results:
+        table = estimate.table(truth_of(record, estimate.names))
         table.title = record.name or None
         table.caption = f"fit {fit['fit_percent']:.1f} %" if fit else None
         Console().print(table)
@@ -50,20 +58,15 @@ def print_estimates(
         if misfit is not None:
             Console().print(misfit.table())
             typer.echo(misfit.sentence, err=misfit.status is not Status.ok)
-
-
-def checked(
-    model: "Model", records: "Sequence[Record]", estimates: "Sequence[Estimate]", seed: int
-) -> "list[Misfit]":
-    """The checks of each fit, with a progress bar."""
-    from greybayes.diagnose.misfit import check_fit
-
-    found = []
-    with bar(f"Checking {len(records)} records", len(records)) as tell:
-        for record, estimate in zip(records, estimates, strict=True):
-            found.append(check_fit(model, record, estimate, key=seed))
-            tell(len(found))
-    return found
+        for each in others:
+            for i, output in enumerate(each.record.outputs):
+                fit_percent, inside = each.scores.fit_percent[i], 100 * each.inside[i]
+                typer.echo(
+                    f"validation, {each.record.name or 'a record'}, {output}: fit "
+                    f"{fit_percent:.1f} %, {inside:.0f} % of the samples in the 95 % band"
+                )
+    if report is not None:
+        typer.echo(f"Wrote {report}.")
 
 
 def fit_of(model: "Model", record: "Record", theta: "np.ndarray", u: "np.ndarray | None"):
@@ -75,16 +78,6 @@ def fit_of(model: "Model", record: "Record", theta: "np.ndarray", u: "np.ndarray
 
     fit = fit_percent(record.y, noise_free_output(model, theta, u))
     return {"fit_percent": fit} if math.isfinite(fit) else {}
-
-
-def _truth(names: tuple[str, ...], record: "Record") -> dict[str, float] | None:
-    theta = record.theta
-    if theta is None:
-        return None
-    # A set from elsewhere may number its parameters instead of naming them.
-    if set(theta) == {str(i + 1) for i in range(len(names))}:
-        return dict(zip(names, theta.values(), strict=True))
-    return dict(theta)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

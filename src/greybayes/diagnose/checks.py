@@ -105,6 +105,51 @@ def variance(e: Float[np.ndarray, " steps"]) -> Answer:
     return float(found), float(min(1.0, 2 * min(less))), None
 
 
+def autocorrelation(e: Float[np.ndarray, " steps"], n_lags: int) -> Float[np.ndarray, " lags"]:
+    """The correlation of e_k with e_{k-h} at the lags 0 to `n_lags`; missing samples add nothing.
+
+    >>> autocorrelation(np.array([1.0, -1.0, 1.0, -1.0]), 2)
+    array([ 1.  , -0.75,  0.5 ])
+    """
+    seen = ~np.isnan(e)
+    centred = np.where(seen, e - e[seen].mean(), 0.0)
+    r = np.array([centred[h:] @ centred[: len(e) - h] for h in range(n_lags + 1)])
+    return r / r[0]
+
+
+def cross_correlation(
+    e: Float[np.ndarray, " steps"], u: Float[np.ndarray, " steps"], n_lags: int
+) -> Float[np.ndarray, " lags"]:
+    """The correlation of e_k with u_{k-h} at the lags -`n_lags` to `n_lags`.
+
+    What is positive at a positive lag was done by the past of u; at a negative one, u follows e.
+
+    >>> u = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
+    >>> cross_correlation(np.roll(u, 1), u, 1).round(2)
+    array([-0.3 , -0.25,  0.95])
+    """
+    seen = ~np.isnan(e)
+    centred, late = np.where(seen, e - e[seen].mean(), 0.0), u - u.mean()
+    size = np.linalg.norm(centred) * np.linalg.norm(late)
+    n = len(e)
+    products = [
+        centred[max(h, 0) : n + min(h, 0)] @ late[max(-h, 0) : n - max(h, 0)]
+        for h in range(-n_lags, n_lags + 1)
+    ]
+    return np.divide(products, size, out=np.zeros(2 * n_lags + 1), where=size > 0)
+
+
+def band(e: Float[np.ndarray, " steps"], level: float = 0.99) -> float:
+    """Where correlations of white residuals stay, each with this probability.
+
+    >>> round(band(np.zeros(400)), 4)
+    0.1288
+    """
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2) / np.sqrt(max((~np.isnan(e)).sum(), 1)))
+
+
 def whiteness(e: Float[np.ndarray, " steps"]) -> Answer:
     """Ljung and Box's sum over lags, of partial autocorrelations (Monti 1994).
 
@@ -118,10 +163,8 @@ def whiteness(e: Float[np.ndarray, " steps"]) -> Answer:
     n_lags = min(MAX_LAG, n // 5)
     if n_lags < 2 or not np.nanstd(e):
         return None
-    centred = np.where(seen, e - e[seen].mean(), 0.0)
     pairs = np.array([(seen[h:] & seen[: len(e) - h]).sum() for h in range(1, n_lags + 1)])
-    r = np.array([centred[h:] @ centred[: len(e) - h] for h in range(n_lags + 1)])
-    r /= r[0]
+    r = autocorrelation(e, n_lags)
     partial, phi, rest = [], np.zeros(0), 1.0
     for lag in range(1, n_lags + 1):  # Levinson and Durbin.
         last = (r[lag] - phi @ r[1:lag][::-1]) / rest

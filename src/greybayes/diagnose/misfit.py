@@ -230,16 +230,19 @@ def _delay(
     return [Check("delay", ", ".join(model.outputs), *answer[:2], input=", ".join(model.inputs))]
 
 
-def _sentence(failed: tuple[Check, ...]) -> str:
-    """What was found and what to do, the most telling first, and never more than two of them."""
+def advice(failed: tuple[Check, ...]) -> list[str]:
+    """What was found and what to do, in clauses, the most telling first, and no more than two."""
     dead = [c for c in failed if c.name == "run" and c.value >= _LONG_RUN]
     # A dead sensor spoils all else; and residuals say more than the records they come from.
     told_of = dead or [c for c in failed if c.expected is None] or failed
     # A small part of a sample is what any misfit may look like.
     told_of = [c for c in told_of if c.name != "delay" or abs(c.value) >= _LATE] or told_of
     clauses = {check.name: _ADVICE[check.name](check) for check in reversed(told_of)}
-    told = [clauses[name] for name in _ADVICE if name in clauses]
+    return [clauses[name] for name in _ADVICE if name in clauses][:2]
+
+
+def _sentence(failed: tuple[Check, ...]) -> str:
     return (
-        f"{'; and '.join(told[:2])}. Where the estimate of another method passes, the estimate was "
-        "to blame and not the model."
+        f"{'; and '.join(advice(failed))}. Where the estimate of another method passes, the "
+        "estimate was to blame and not the model."
     )
