@@ -3,7 +3,7 @@
 import html
 import io
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from greybayes.plots.output import TIME
 
@@ -40,7 +40,7 @@ def inline_svg(figure: "Figure", number: int, title: str, description: str) -> s
     zooms = any(panel.get_gid() == TIME for panel in figure.axes)
     # Letters stay letters, and names depend on what is drawn: the same page is the same bytes. What
     # is left out of a line that looks the same would be missed when one looks closer.
-    style = {"svg.fonttype": "none", "svg.hashsalt": "greybayes", "path.simplify": not zooms}
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "greybayes", "path.simplify": not zooms}
     with matplotlib.rc_context(style):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = stream.getvalue().decode()
