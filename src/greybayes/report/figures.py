@@ -3,7 +3,7 @@
 import html
 import io
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from greybayes.plots.output import TIME
 
@@ -37,14 +37,16 @@ def inline_svg(figure: "Figure", number: int, title: str, description: str) -> s
     import matplotlib
 
     stream = io.BytesIO()
-    # Letters stay letters, and names depend on what is drawn: the same page is the same bytes.
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "greybayes"}):
+    zooms = any(panel.get_gid() == TIME for panel in figure.axes)
+    # Letters stay letters, and names depend on what is drawn: the same page is the same bytes. What
+    # is left out of a line that looks the same would be missed when one looks closer.
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": "greybayes", "path.simplify": not zooms}
+    with matplotlib.rc_context(style):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = stream.getvalue().decode()
     body = re.sub(r"<!--.*?-->", "", text[text.index("<g id=") :], flags=re.DOTALL)
     # Inside tags alone: what stands between them are names of channels and records.
-    # A digit more where one may look closer.
-    digits = 2 if any(panel.get_gid() == TIME for panel in figure.axes) else 1
+    digits = 2 if zooms else 1
     body = re.sub(r"<[^>]+>", lambda tag: _page_tag(tag.group(), number, digits), body)
     body = _with_limits(figure, re.sub(r">\s+<", ">\n<", body))
     width, height = (72 * side for side in figure.get_size_inches())

@@ -19,13 +19,18 @@ MAX_DETAILED = 6
 """Records that have a section of their own; of more, all are in the table above."""
 MAX_BYTES = 3_000_000
 # Points of all lines of time together, and of each at most and at least.
-_POINTS, _MOST, _LEAST = 60_000, 4000, 400
+_POINTS, _MOST, _LEAST = 60_000, 12_000, 400
 
 
 def page(findings: Sequence[Findings]) -> str:
     """The whole page as text, of less than `MAX_BYTES`: else with fewer points, or less detail."""
     text = ""
-    for n_detailed, n_points in ((MAX_DETAILED, _POINTS), (MAX_DETAILED, 0), (2, 0), (1, 0)):
+    for n_detailed, n_points in (
+        (MAX_DETAILED, _POINTS),
+        (MAX_DETAILED, _POINTS // 4),
+        (MAX_DETAILED, 0),
+        (1, 0),
+    ):
         text = _page(findings, n_detailed, n_points)
         if len(text.encode()) < MAX_BYTES:
             break
