@@ -3,7 +3,7 @@
 With the measured records (DATAPRBS.MAT of nonlinearbenchmark.org) in this folder:
 
     greybayes fit map examples/drives.py:Drives DATAPRBS.MAT:y=z1,u=u1,dt=0.02 \
-        --validate DATAPRBS.MAT:y=z2,u=u2,dt=0.02 --validate DATAPRBS.MAT:y=z3,u=u3,dt=0.02 \
+        --validate DATAPRBS.MAT:y=z2,u=u2,dt=0.02 DATAPRBS.MAT:y=z3,u=u3,dt=0.02 \
         --report drives.html
 
 and the same with `DelayedDrives`. The first report says that the input comes later than the model

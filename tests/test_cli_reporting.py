@@ -40,7 +40,6 @@ def test_fit_writes_a_report_beside_its_json(here):
         "a.csv",
         "--validate",
         "b.csv",
-        "--validate",
         "c.csv",
         "--report",
         out,
@@ -57,8 +56,8 @@ def test_fit_writes_a_report_beside_its_json(here):
 
 
 def test_validation_is_told_without_a_report(here):
-    said = ok("fit", "least-squares", "fir", "a.csv", "--validate", "b.csv")
-    assert "validation, " in said
+    said = ok("fit", "least-squares", "fir", "a.csv", "--validate", "b.csv", "--validate", "c.csv")
+    assert said.count("validation, ") == 2
     assert "% of the samples in the 95 % band" in said
 
 

@@ -22,6 +22,7 @@ from greybayes.cli.base import (
 from greybayes.cli.reporting import (
     ReportOut,
     Validate,
+    Validating,
     check_report,
     look,
     read_files,
@@ -117,7 +118,7 @@ def train(
     typer.echo(f"Wrote {target} ({_sentence(facts)}).")
 
 
-@app.command(epilog="Example: greybayes estimate growth2 records.csv")
+@app.command(cls=Validating, epilog="Example: greybayes estimate growth2 records.csv")
 def estimate(
     estimator: EstimatorName,
     files: Files,

@@ -19,6 +19,7 @@ from greybayes.cli.base import (
 from greybayes.cli.reporting import (
     ReportOut,
     Validate,
+    Validating,
     check_report,
     look,
     read_files,
@@ -41,7 +42,7 @@ def methods(as_json: Json = False) -> None:
     print_table(("method", "what it gives", "what a model must have"), rows)
 
 
-@app.command(epilog="Example: greybayes fit cme-mh growth2 records.csv")
+@app.command(cls=Validating, epilog="Example: greybayes fit cme-mh growth2 records.csv")
 def fit(
     method: Annotated[str, typer.Argument(metavar="METHOD", help=_METHOD)],
     model: ModelName,

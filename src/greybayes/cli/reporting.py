@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand
 
 from greybayes.cli.base import Json, app, bar, check_output, print_json, print_table
 from greybayes.errors import RecordError
@@ -20,10 +21,37 @@ if TYPE_CHECKING:
     from greybayes.model import Model
     from greybayes.record import Record
 
+
+class Validating(TyperCommand):
+    """A command whose `--validate` takes all files after it, up to the next option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _repeated("--validate", args))
+
+
+def _repeated(option: str, args: Sequence[str]) -> list[str]:
+    """With the option before each of its values, as the parser wants it.
+
+    >>> _repeated("--validate", ["a.csv", "--validate", "b.csv", "c.csv", "--json"])
+    ['a.csv', '--validate', 'b.csv', '--validate', 'c.csv', '--json']
+    """
+    found, values = [], None
+    for arg in args:
+        if arg.startswith("-"):
+            values = 0 if arg == option else None
+        elif values is not None:
+            values += 1
+            found += [option] * (values > 1)
+        found.append(arg)
+    return found
+
+
 _REPORT = "Write what an engineer looks at to one .html file."
-_VALIDATE = "Records of the same plant that were not used, to validate with; may be repeated."
+_VALIDATE = "Records of the same plant that were not used: all files up to the next option."
 ReportOut = Annotated[Path | None, typer.Option("--report", metavar="FILE", help=_REPORT)]
-Validate = Annotated[list[str] | None, typer.Option("--validate", metavar="FILE", help=_VALIDATE)]
+Validate = Annotated[
+    list[str] | None, typer.Option("--validate", metavar="FILE...", help=_VALIDATE)
+]
 
 
 def check_report(path: Path | None) -> None:
