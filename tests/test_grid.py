@@ -243,8 +243,9 @@ def _each(posterior, y):
 @pytest.mark.accuracy
 def test_the_evaluation_set_of_m1_has_the_known_error(shared_data):
     truth, y = evaluation(shared_data, "growth1")
-    posterior = m1_posterior(y)
-    assert ((posterior.mean - truth) ** 2).mean() == pytest.approx(0.00843, rel=0.02)
+    posterior = m1_posterior(y, n_nodes=20)
+    # A rougher computation gave 0.00843; chains on nodes give 0.0082, as this does.
+    assert ((posterior.mean - truth) ** 2).mean() == pytest.approx(0.00823, rel=0.005)
 
 
 @pytest.mark.accuracy
