@@ -24,7 +24,7 @@ from greybayes.classical.least_squares import least_squares
 from greybayes.diagnose.fit import fit_percent
 from greybayes.diagnose.misfit import check_fit
 from greybayes.drawing import noise_free_output
-from greybayes.errors import GreybayesError
+from greybayes.errors import GreybayesError, Status
 from greybayes.estimate import Estimate
 from greybayes.model import Model
 from greybayes.record import Record, read_records
@@ -242,6 +242,8 @@ def _lessons(cells: Mapping[str, Cell]) -> str:
 def _row(name: str, cell: Cell, printed: str) -> list[str]:
     fits = [f"{fit:.1f}" for fit in cell["fit_percent"]]
     p = cell["misfit"]["p"]
+    # A misfit has a column of its own.
+    name += ", unconverged" if cell["status"] == Status.unconverged.value else ""
     return [name, f"{cell['sse'][0]:.2f}", printed, *fits, "" if p is None else f"{p:.2g}"]
 
 

@@ -87,8 +87,9 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
         ["training set", "Bayes risk", "mse_mean", "published, M = 500", "training, s"], effect
     )
     titles = ["method", "mse_mean", "published", "training, s", "all signals, s", "paper's, s"]
+    what = published["table4"]["source"].removeprefix("Table 4: ")
     return (
-        f"**Table 4.** {published['table4']['source']}.\n\n{four}\n\n**Tables 5 and 6.** "
+        f"**Table 4.** {what}.\n\n{four}\n\n**Tables 5 and 6.** "
         f"{cells['refined']['signals']} signals.\n\n{markdown_table(titles, methods)}\n\n"
         f"{_lessons(cells)}"
     )

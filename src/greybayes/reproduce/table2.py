@@ -70,7 +70,7 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
     chosen = f"{best[0]} layers of {best[1]} and {best[2]} dense units"
     sections.append(
         "Mean squared error of the standard deviations on the validation set, best epoch. The "
-        f"paper chose {chosen} for the GRU. Its sizes differ by little more than its seeds do: "
+        f"paper chose {chosen} for the GRU. Its sizes differ little, "
         f"from {min(printed.values()):.5f} to {max(printed.values()):.5f}, and two layers of 60 "
         "learn the training set by heart."
     )
