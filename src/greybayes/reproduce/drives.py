@@ -8,7 +8,7 @@ two amplitudes are records to validate with.
 
 import contextlib
 import importlib
-import sys
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,7 +74,8 @@ def _of_package() -> Path | None:
     """The file in the cache of the package, which downloads it where it is not there."""
     try:
         package = importlib.import_module("nonlinear_benchmarks")
-        with contextlib.redirect_stdout(sys.stderr):
+        # What it prints of its download would end up in our JSON.
+        with contextlib.redirect_stdout(io.StringIO()):
             beside = Path(package.CED(data_file_locations=True))
     except Exception:  # No package, no connection, no room: it raises bare exceptions.
         return None
