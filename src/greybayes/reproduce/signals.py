@@ -22,7 +22,7 @@ from greybayes.reproduce.task import Data, Task
 from greybayes.simulation import simulate
 
 TRUTHS = {"growth1": (1.0, 0.1), "growth2": (0.7, 1.0, 0.1, 0.1)}
-_QUICK, _PASSES = 6, 21
+_QUICK, _PASSES = 6, 101
 
 
 def sources_of(model: str, data: Data) -> dict[str, Path]:
