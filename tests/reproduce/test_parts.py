@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,6 +82,12 @@ def test_the_page_is_of_the_full_run_once_it_has_come_far_enough(tmp_path):
     assert "Full run, stopped: what it lacks is not in the table yet; seed 3" in page()
     write("table1", {**full, "complete": True})
     assert "Full run; seed 3" in page()
+
+
+def test_the_page_in_the_docs_is_that_of_the_results():
+    root = Path(__file__).parents[2]
+    target = root / "docs/paper.md"
+    assert target.read_text() == run.whole_page(target, root / run.FOLDER)
 
 
 def test_signals_are_the_authors_or_of_the_seed(tmp_path, shared_data):

@@ -112,7 +112,12 @@ def _digest(file: Path) -> str:
 
 
 def write_page(target: Path, folder: Path = FOLDER) -> None:
-    """The page of all parts: the full run where it has come far enough, or the quick one."""
+    """Write the page of all parts."""
+    write_atomically(target, whole_page(target, folder).encode(), GreybayesError)
+
+
+def whole_page(target: Path, folder: Path) -> str:
+    """All parts, for a file there: the full run where it has come far enough, or the quick one."""
     sections = [_HEAD]
     for name in chosen(["all"]):
         runs = {full: _path(folder, name, full) for full in (True, False)}
@@ -127,7 +132,7 @@ def write_page(target: Path, folder: Path = FOLDER) -> None:
             if own == name and picture.exists():
                 link = Path(os.path.relpath(picture, target.parent)).as_posix()
                 sections.append(f"![Figure {figure.removeprefix('figure')}]({link})\n")
-    write_atomically(target, "\n".join(sections).encode(), GreybayesError)
+    return "\n".join(sections)
 
 
 _HEAD = """# The paper, made again
