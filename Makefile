@@ -17,7 +17,7 @@ accuracy: .venv/ready reproduce-quick ## the paper in small, and the slow tests 
 	$(BIN)/python -m pytest -q -n auto -m accuracy
 
 reproduce-quick: .venv/ready ## every table and figure of the paper, scaled down
-	rm -rf build/paper
+	rm -rf build/paper && mkdir -p build/paper
 	$(BIN)/greybayes reproduce all --quick --evaluation ../shared/data --drives ../shared/data/DATAPRBS.MAT -o build/paper --page build/paper/paper.md
 
 check: .venv/ready ## ruff and pyright
