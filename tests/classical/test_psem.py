@@ -175,12 +175,17 @@ def test_settings_that_make_no_sense_are_a_sentence(settings, why):
 
 
 @pytest.mark.accuracy
-@pytest.mark.parametrize(("name", "log_lik"), [("growth1", m1_log_lik), ("growth2", m2_log_lik)])
-def test_it_reaches_the_maximum_of_the_point_mass_filter(name, log_lik, shared_data):
+@pytest.mark.parametrize(
+    ("name", "log_lik", "settings"),
+    # Of its own it takes 400 on M1, and stays 0.6 below on the first signal.
+    [("growth1", m1_log_lik, {"n_particles": 1600}), ("growth2", m2_log_lik, {})],
+)
+def test_it_reaches_the_maximum_of_the_point_mass_filter(name, log_lik, settings, shared_data):
     records = gb.read_records(shared_data / f"{name}_evaluation_100.mat")[:3]
     low, high = gb.get_model(name).prior.bounds
     below = []
-    for record, estimate in zip(records, psem(name, records, key=1), strict=True):
+    estimates = psem(name, records, key=1, settings=settings)
+    for record, estimate in zip(records, estimates, strict=True):
 
         def loss(theta, y=record.y[:, 0]):
             return -log_lik(theta, y) if np.all((theta > low) & (theta < high)) else np.inf
