@@ -1,13 +1,9 @@
 """What `make demo-train` runs: train an estimator for a minute, beside the one that is shipped."""
 
-from pathlib import Path
-
+from demo import FOLDER, TRUTH
 from rich.console import Console
 
 import greybayes as gb
-
-FOLDER = Path("demo")
-TRUTH = {"theta2": 0.7, "theta6": 1.0, "theta7": 0.1, "theta8": 0.1}
 
 
 def main() -> None:

@@ -101,6 +101,15 @@ class Prior:
             for index in np.ndindex(*parameter.shape)
         )
 
+    @functools.cached_property
+    def by_entry(self) -> "tuple[tuple[str, Parameter], ...]":
+        """The parameter that each entry of theta belongs to, with its name."""
+        return tuple(
+            (name, parameter)
+            for name, parameter in self.parameters.items()
+            for _ in np.ndindex(*parameter.shape)
+        )
+
     @property
     def size(self) -> int:
         """The number of entries of theta."""

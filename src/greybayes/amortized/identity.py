@@ -21,7 +21,7 @@ from greybayes.amortized.training import (
 from greybayes.errors import EstimatorError
 from greybayes.inputs import from_dict
 from greybayes.model import Model
-from greybayes.prior import Parameter, Prior, describe
+from greybayes.prior import Prior, describe
 from greybayes.simulation import simulate
 from greybayes.zoo import MODELS, get_model
 
@@ -32,7 +32,7 @@ _TOLERANCE = 1e-3
 
 def describe_theta(prior: Prior) -> list[dict[str, Any]]:
     """Each entry of theta: its name, its prior, and how lines are taken into its support."""
-    parameters = _by_entry(prior)
+    parameters = prior.by_entry
     entries = [
         {
             "name": name,
@@ -57,11 +57,6 @@ def describe_theta(prior: Prior) -> list[dict[str, Any]]:
         for entry, location, spread in zip(entries, line.location, line.spread, strict=True):
             entry.update(line=[location, spread])
     return entries
-
-
-def _by_entry(prior: Prior) -> list[tuple[str, Parameter]]:
-    """The parameter of each entry of theta, with its name."""
-    return [(n, p) for n, p in prior.parameters.items() for _ in np.ndindex(*p.shape)]
 
 
 def reference_path(model: Model, n_steps: int = _REFERENCE_STEPS) -> list[list[float]]:
@@ -94,7 +89,7 @@ def model_of(name: str) -> Model:
 def check_identity(model: Model, header: Mapping[str, Any]) -> None:
     """Raise where a model is not the one the estimator was trained for."""
     name = header["model"]["name"]
-    declared = [describe(parameter.prior) for _, parameter in _by_entry(model.prior)]
+    declared = [describe(parameter.prior) for _, parameter in model.prior.by_entry]
     ours = list(zip(model.prior.names, declared, strict=True))
     trained = [(entry["name"], entry["prior"]) for entry in header["theta"]]
     again = f"Train it again: greybayes train {name}."

@@ -55,7 +55,7 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
     n_rows = -(-len(estimate.names) // 5)
     n_columns = -(-len(estimate.names) // n_rows)
     figure = Figure(figsize=(1.8 * max(n_columns, 2), 1.9 * n_rows + 0.4), layout="constrained")
-    units, spread = _units(model), prior_spread(model.prior)
+    spread = prior_spread(model.prior)
     for i, name in enumerate(estimate.names):
         panel = figure.add_subplot(n_rows, n_columns, i + 1)
         at, density = _prior_curve(model, i, draws[:, i], float(spread[i]))
@@ -74,7 +74,7 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
         wider = float(spread[i] / max(draws[:, i].std(), 1e-300))
         note = f" (prior {wider:.0f} times as wide)" if _MUCH_WIDER < wider < 1e9 else ""
         panel.set_title(plain(name), fontsize="small")
-        panel.set_xlabel(plain(units[i] + note).strip(), fontsize="x-small")
+        panel.set_xlabel(plain(model.prior.by_entry[i][1].unit + note).strip(), fontsize="x-small")
         panel.tick_params(labelsize="small")
         panel.locator_params(axis="x", nbins=3)
         tidy(panel)
@@ -85,14 +85,6 @@ def plot_posterior(model: "Model | str", estimate: Estimate) -> "Figure":
         handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize="small"
     )
     return figure
-
-
-def _units(model: "Model") -> list[str]:
-    return [
-        parameter.unit
-        for parameter in model.prior.parameters.values()
-        for _ in np.ndindex(*parameter.shape)
-    ]
 
 
 def _prior_curve(

@@ -98,14 +98,10 @@ def _parameters(found: Findings) -> Html:
     titles += (
         ["95 % interval"] * (interval is not None) + ["truth"] * (truth is not None) + ["flags"]
     )
-    entries = [
-        parameter
-        for parameter in found.model.prior.parameters.values()
-        for _ in np.ndindex(*parameter.shape)
-    ]
     rows = []
     texts = estimate.rows(truth)
-    for text, parameter, told in zip(texts, entries, found.information, strict=True):
+    entries = zip(texts, found.model.prior.by_entry, found.information, strict=True)
+    for text, (_, parameter), told in entries:
         row: list[object] = [text["parameter"], parameter.unit, parameter.doc]
         row += [describe(parameter.prior).replace(" ", "\u00a0"), text["estimate"]]
         row += [f"± {text['std']}"] if "std" in text else []
@@ -145,7 +141,7 @@ def _fit(found: Findings, figures: Figures) -> list[object]:
         table("Fit of the simulated output", titles, rows),
     ]
     if found.gain is not None:
-        parts.append(element("p", element("strong", f"{found.gain[:1].upper()}{found.gain[1:]}.")))
+        parts.append(element("p", element("strong", f"{capital(found.gain)}.")))
     for each, role in zip(compared, roles, strict=True):
         parts.append(
             figures(
