@@ -1,6 +1,7 @@
 """Training as the paper does it, on a set so small that it takes a second."""
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -10,8 +11,7 @@ from helpers.tiny import N_STEPS, NEVER, assert_same_weights, records_of, run_ki
 
 import greybayes as gb
 from greybayes.amortized import loop, paper
-from greybayes.amortized.dataset import epoch
-from greybayes.amortized.paper import PaperSettings, rate
+from greybayes.amortized.paper import PaperSettings, make_steps, rate
 from greybayes.amortized.store import read_file, write_file
 from greybayes.errors import EstimatorError
 
@@ -168,15 +168,22 @@ def test_an_interrupt_saves_and_goes_on_to_the_same_run(trained, tmp_path, which
 
 
 def test_an_interrupt_within_an_epoch_goes_on_from_its_start(trained, tmp_path, monkeypatch):
-    def interrupted(rows, batch, seed, number):
-        batches = epoch(rows, batch, seed, number)
-        yield next(batches)
-        if number == 4:
-            raise KeyboardInterrupt
-        yield from batches
+    calls = itertools.count(1)
+
+    def interrupted(*given):
+        steps = make_steps(*given)
+
+        def counted(*batches):
+            # Two blocks of two batches to an epoch: this is the second of the fourth.
+            if next(calls) == 8:
+                raise KeyboardInterrupt
+            return steps(*batches)
+
+        return counted
 
     with monkeypatch.context() as patch:
-        patch.setattr(paper, "epoch", interrupted)
+        patch.setattr(paper, "BLOCK", 2)
+        patch.setattr(paper, "make_steps", interrupted)
         with pytest.raises(KeyboardInterrupt):
             train(tmp_path / "a.partial")
     assert epochs_of(tmp_path / "a.partial") == 3

@@ -1,11 +1,10 @@
 """The paper's fixed training set Z(P, M): its split, its epochs, and when to stop."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from greybayes.simulation import Paths
 
@@ -34,11 +33,12 @@ def split_by_theta(paths: Paths, n_paths: int, share: float, seed: int) -> Split
     return Split(rows(order[:n_training]), rows(order[n_training:]))
 
 
-def epoch(rows: np.ndarray, batch: int, seed: int, number: int) -> Iterator[np.ndarray]:
+def epoch(
+    rows: Int[np.ndarray, " row"], batch: int, seed: int, number: int
+) -> Int[np.ndarray, "step batch"]:
     """One pass through the rows in a new order; the last batch, if not whole, is left out."""
     order = np.random.default_rng((seed, number)).permutation(rows)
-    for start in range(0, len(order) - batch + 1, batch):
-        yield order[start : start + batch]
+    return order[: len(order) // batch * batch].reshape(-1, batch)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from greybayes.amortized.channels import Scaling
 from greybayes.amortized.dataset import EarlyStopping, epoch, split_by_theta
 from greybayes.amortized.loop import Checkpoints, Progress, Resumed, Save, Trained, Watch, on_cores
 from greybayes.amortized.training import (
+    BLOCK,
     Architecture,
     Experiment,
     Weights,
@@ -111,7 +112,7 @@ def run(
     )
     batches = len(rows.training) // settings.batch
     optimiser = optax.adam(rate(settings, batches))
-    step = make_step(scaling, static, optimiser, experiment, settings)
+    steps = make_steps(scaling, static, optimiser, experiment, settings)
     validate = _make_loss(scaling, static, experiment)
     state = State(arrays, optimiser.init(arrays), arrays)
     state, history = on_cores(state, math.gcd(settings.batch, settings.devices)), []
@@ -129,11 +130,12 @@ def run(
             checkpoints.offer(state, history)
             number, losses = len(history) + 1, []
             arrays, moments = state.weights, jax.tree.map(jnp.copy, state.moments)
-            for batch in epoch(rows.training, settings.batch, settings.seed, number):
-                arrays, moments, loss = step(arrays, moments, paths.y[batch], paths.theta[batch])
+            order = epoch(rows.training, settings.batch, settings.seed, number)
+            for block in np.split(order, range(BLOCK, len(order), BLOCK)):
+                arrays, moments, loss = steps(arrays, moments, paths.y[block], paths.theta[block])
                 losses.append(loss)
             validation_loss = _mean_loss(validate, arrays, paths, rows.validation)
-            training_loss = float(np.mean(jax.device_get(losses)))
+            training_loss = float(np.concatenate(jax.device_get(losses)).mean())
             if not math.isfinite(training_loss + validation_loss):
                 words = f"training lost its way in epoch {number}: the loss is not finite"
                 raise EstimatorError(f"{words}; lower learning_rate, or narrow the prior.")
@@ -184,33 +186,39 @@ def _make_loss(scaling: Scaling, static: Any, experiment: Experiment):
     return loss
 
 
-def make_step(
+def make_steps(
     scaling: Scaling, static: Any, optimiser, experiment: Experiment, settings: PaperSettings
 ):
-    """A compiled step on one batch, which all devices share."""
+    """A compiled step on each batch of a block, `(step, batch, ...)`, which all devices share.
+
+    Steps that are compiled one by one ask the system for new memory in each, which costs nearly as
+    much as the step.
+    """
     loss = _make_loss(scaling, static, experiment)
     n_devices = math.gcd(settings.batch, settings.devices)
-    split, whole = PartitionSpec("cores"), PartitionSpec()
+    split, whole = PartitionSpec(None, "cores"), PartitionSpec()
 
-    @functools.partial(
-        jax.shard_map,
-        mesh=Mesh(np.array(jax.devices()[:n_devices]), ("cores",)),
-        in_specs=(whole, split, split),
-        out_specs=whole,
-        check_vma=False,
-    )
-    def gradient_of(arrays, y, theta):
-        found = jax.value_and_grad(loss)(arrays, y, theta)
-        return jax.tree.map(lambda a: jax.lax.pmean(a, "cores"), found)
+    def step(state, batch):
+        arrays, moments = state
+        found = jax.value_and_grad(loss)(arrays, *batch)
+        value, gradient = jax.tree.map(lambda a: jax.lax.pmean(a, "cores"), found)
+        change, moments = optimiser.update(gradient, moments, arrays)
+        return (optax.apply_updates(arrays, change), moments), value
 
     # Only the moments are given away: the weights may be the best so far, and are kept.
     @functools.partial(jax.jit, donate_argnums=1)
-    def step(arrays, moments, y, theta):
-        value, gradient = gradient_of(arrays, y, theta)
-        change, moments = optimiser.update(gradient, moments, arrays)
-        return optax.apply_updates(arrays, change), moments, value
+    @functools.partial(
+        jax.shard_map,
+        mesh=Mesh(np.array(jax.devices()[:n_devices]), ("cores",)),
+        in_specs=(whole, whole, split, split),
+        out_specs=whole,
+        check_vma=False,
+    )
+    def steps(arrays, moments, y, theta):
+        (arrays, moments), losses = jax.lax.scan(step, (arrays, moments), (y, theta))
+        return arrays, moments, losses
 
-    return step
+    return steps
 
 
 def _mean_loss(validate, arrays, paths: Paths, rows: np.ndarray, chunk: int = 2048) -> float:
