@@ -7,7 +7,7 @@ import pytest
 from greybayes.errors import GreybayesError
 from greybayes.reproduce.journal import Journal, read
 
-ABOUT = {"part": "table1", "seed": 0}
+ABOUT = {"part": "table1", "size": "quick", "seed": 0}
 
 
 def counted():
@@ -68,7 +68,9 @@ def test_what_is_no_number_is_null(tmp_path):
     assert read(tmp_path / "a.json")["complete"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"cells": 3}', json.dumps({"part": "table1"})])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"cells": 3}', '{"cells": {}}', json.dumps({"part": "table1"})]
+)
 def test_another_file_is_refused(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(GreybayesError, match="not a result of greybayes reproduce"):

@@ -170,6 +170,7 @@ def test_the_command_prints_what_it_computed(tmp_path, monkeypatch):
 
 
 def test_an_unfinished_part_is_not_on_the_page(tmp_path):
-    Journal(tmp_path / "table1.json", {}).cell("P=400, M=50", lambda: {"mse_sum": 1.0})
+    journal = Journal(tmp_path / "table1.json", {"size": "full", "seed": 0})
+    journal.cell("P=400, M=50", lambda: {"mse_sum": 1.0})
     run.write_page(tmp_path / "paper.md", tmp_path)
     assert "Table 1" not in (tmp_path / "paper.md").read_text()

@@ -151,6 +151,7 @@ def look(
     from greybayes.diagnose.output import compare_output
 
     checks, compared, fits = None, [[]] * len(records), [{}] * len(records)
+    of_report = [None] * len(records)
     if report is not None:
         from greybayes.report import write_report
 
@@ -167,6 +168,7 @@ def look(
             )
         compared = [each.validation for each in found]
         fits = [{} if each.compared is None else each.compared.fit for each in found]
+        of_report = [each.misfit for each in found]
     elif validation:
         compared = [
             [compare_output(model, record, estimate, key=seed) for record in validation]
@@ -175,8 +177,8 @@ def look(
     if check:
         checks = []
         with bar(f"Checking {len(records)} records", len(records)) as tell:
-            for record, estimate in zip(records, estimates, strict=True):
-                checks.append(check_fit(model, record, estimate, key=seed))
+            for record, estimate, misfit in zip(records, estimates, of_report, strict=True):
+                checks.append(misfit or check_fit(model, record, estimate, key=seed))
                 tell(len(checks))
     return Looks(checks, compared, fits, report)
 

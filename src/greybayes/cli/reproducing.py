@@ -17,7 +17,11 @@ _DRIVES = "The measured coupled drives, DATAPRBS.MAT, for table7 and figure6."
 def reproduce(
     parts: Annotated[list[str] | None, typer.Argument(metavar="PART...", help=_PARTS)] = None,
     full: Annotated[
-        bool, typer.Option("--full/--quick", help="The paper's size, or less.")
+        bool,
+        typer.Option(
+            "--full/--quick",
+            help="As large as the paper's, but M = 50 paths for a theta in paper mode; or small.",
+        ),
     ] = False,
     seed: Seed = 0,
     evaluation: Annotated[Path | None, typer.Option(metavar="DIR", help=_EVALUATION)] = None,

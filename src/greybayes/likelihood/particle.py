@@ -52,8 +52,8 @@ class Filter:
     def looking_ahead(cls, model: Model) -> "Filter":
         """Guided where that pays: for one state with a Gaussian transition.
 
-        With more states it solves small systems for every particle: on `van-der-pol` it took 24
-        times as long for a log-likelihood that was no less noisy.
+        With more states it solves small systems for every particle: on a record of `van-der-pol`
+        it took many times as long for a log-likelihood that was no less noisy.
         """
         pays = len(model.states) == 1 and has_gaussian_transition(model)
         return cls("guided" if pays else "bootstrap")

@@ -30,6 +30,7 @@ from greybayes.model import Model
 from greybayes.record import Record, read_records
 from greybayes.refining import refine
 from greybayes.reproduce.journal import Cell
+from greybayes.reproduce.paper_mode import paper_cell
 from greybayes.reproduce.task import Data, Task, markdown_table
 from greybayes.zoo.coupled_drives import CoupledDrives
 
@@ -102,7 +103,14 @@ def run(task: Task) -> None:
             lambda record=record: _of(late, [record], least_squares(late, record)),
         )
     # Hours, of a full run: after all that takes minutes.
-    task.cell(_PAPER, lambda: _in_paper_mode(task, records))
+    paper_cell(
+        task,
+        _PAPER,
+        "coupled-drives",
+        {**task.paper_size(500), "learning_rate": 5e-4},
+        lambda e: _of(CoupledDrives(), records, e.estimate(records[0])),
+        inputs=np.asarray(records[0].u),
+    )
 
 
 def measured(task: Task) -> list[Record]:
@@ -124,7 +132,7 @@ def around(delay: int, theta: Mapping[str, float]) -> Model:
 def _stage(task: Task, name: str, model: Model, records: list[Record]) -> None:
     """Our methods for one model and prior."""
     record, minutes = records[0], MINUTES if task.full else 0.25
-    # Under the published prior the chains never agree; a quick run does not wait for them.
+    # Under the published prior the chains of a full run did not agree: a quick one does not wait.
     chains = {} if task.full else {"max_draws": 2000}
 
     def network() -> Cell:
@@ -139,18 +147,6 @@ def _stage(task: Task, name: str, model: Model, records: list[Record]) -> None:
         f"CME-MH, {name}",
         lambda: _of(model, records, cme_mh(model, record, key=task.seed, settings=chains)),
     )
-
-
-def _in_paper_mode(task: Task, records: list[Record]) -> Cell:
-    """The paper's network with the paper's prior."""
-    model, record = CoupledDrives(), records[0]
-    settings = {**task.paper_size(500), "learning_rate": 5e-4}
-    u = np.asarray(record.u)
-    estimator = train(model, preset="paper", inputs=u, seed=task.seed, settings=settings)
-    spent = {"epochs": len(estimator.header["history"])}
-    found = _of(model, records, estimator.estimate(record))
-    seconds = estimator.training_seconds
-    return {**found, **settings, **spent, "training_seconds": seconds}
 
 
 def _of(model: Model, records: list[Record], estimate: Estimate) -> Cell:

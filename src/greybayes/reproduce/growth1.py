@@ -20,7 +20,8 @@ from greybayes.likelihood.grid import grid_log_lik
 from greybayes.record import Record
 from greybayes.refining import refine
 from greybayes.reproduce.journal import Cell
-from greybayes.reproduce.signals import TRUTHS, network, paper_cell, signals, sources_of, timed
+from greybayes.reproduce.paper_mode import paper_cell
+from greybayes.reproduce.signals import TRUTHS, network, signals, sources_of, timed
 from greybayes.reproduce.task import Data, Task, markdown_table
 from greybayes.zoo import get_model
 
@@ -60,7 +61,9 @@ def run(task: Task) -> None:
         ("lstm", {"width": 60, "depth": 1, "dense": 40}),
     ):
         settings = {"network": kind, "sizes": sizes, **task.paper_size(500)}
-        paper_cell(task, kind.upper(), MODEL, records, settings)
+        paper_cell(
+            task, kind.upper(), MODEL, settings, lambda e: network(MODEL, e, records, task.draws)
+        )
 
 
 def _chains(task: Task, records: list[Record]) -> Cell:
@@ -68,7 +71,7 @@ def _chains(task: Task, records: list[Record]) -> Cell:
     settings = {"likelihood": "exact", "min_ess": 400.0 if task.full else 100.0}
 
     def chains() -> list[Estimate]:
-        # From the prior the last of a hundred records takes several times as long to converge.
+        # From the prior the last of a hundred records had not converged after ten minutes.
         start = load(MODEL).estimate(records)
         kept.extend(cme_mh(MODEL, records, key=task.seed, settings=settings, start=start))
         return kept
@@ -157,7 +160,7 @@ def _agreement(cells: Mapping[str, Cell]) -> str:
 
 def _differences(cells: Mapping[str, Cell]) -> str:
     told = (
-        "The published CME-MH is below the exact mean because it has another prior, uniform on the "
+        "The published CME-MH is below the exact mean. It has another prior, uniform on the "
         "standard deviations, and started at the truth; ours has the stated one and starts from "
         "our network's estimate. CPF-SAEM maximises a likelihood and knows no prior. The published "
         "networks were trained with P = 2000, M = 500, on a GPU"

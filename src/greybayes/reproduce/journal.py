@@ -16,6 +16,8 @@ from greybayes.errors import GreybayesError
 from greybayes.reproduce.provenance import describe_commit, describe_machine
 
 Cell = dict[str, Any]
+# What a page asks of a file.
+_KEYS = {"size", "seed", "machine", "seconds", "complete", "cells"}
 
 
 class Journal:
@@ -79,6 +81,6 @@ def read(path: Path) -> dict[str, Any]:
         told = json.loads(path.read_text())
     except (OSError, ValueError):
         told = None
-    if not isinstance(told, dict) or not isinstance(told.get("cells"), dict):
+    if not isinstance(told, dict) or not set(told) >= _KEYS or not isinstance(told["cells"], dict):
         raise GreybayesError(f"{path} is not a result of greybayes reproduce; remove it.")
     return told

@@ -1,19 +1,13 @@
 """The test signals of M1 and M2, the methods on them, and their errors."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 
 from greybayes.amortized.estimator import PRETRAINED, SUFFIX, Estimator
-from greybayes.amortized.paper import PaperSettings
 from greybayes.amortized.risk import bayes_risk
-from greybayes.amortized.store import read_file
-from greybayes.amortized.trainer import resume, train
 from greybayes.errors import Status
 from greybayes.estimate import Estimate
 from greybayes.record import Record, read_records
@@ -80,32 +74,3 @@ def network(model: str, estimator: Estimator, records: list[Record], draws: int)
         "training_seconds": estimator.training_seconds,
         "bayes_risk": bayes_risk(estimator, draws)._asdict(),
     }
-
-
-def paper_cell(
-    task: Task, name: str, model: str, records: list[Record], settings: Mapping[str, Any]
-) -> None:
-    """One of the paper's networks, trained in its way: on Z(P, M), until the loss stands still.
-
-    A training that was stopped goes on from its checkpoint, where that is of the same settings.
-    """
-    wanted = PaperSettings(**{"devices": jax.device_count(), **settings, "seed": task.seed})
-    file = f"{model}-{wanted.network}-{wanted.n_thetas}.estimator.partial"
-    checkpoint = task.journal.path.with_name(file)
-
-    def compute() -> Cell:
-        same = checkpoint.exists() and read_file(checkpoint)[0]["settings"] == asdict(wanted)
-        estimator = (
-            resume(checkpoint)
-            if same
-            else train(model, preset="paper", settings=asdict(wanted), checkpoint=checkpoint)
-        )
-        return {
-            **network(model, estimator, records, task.draws),
-            "P": wanted.n_thetas,
-            "M": wanted.n_paths,
-            "epochs": len(estimator.header["history"]),
-        }
-
-    task.cell(name, compute)
-    checkpoint.unlink(missing_ok=True)
