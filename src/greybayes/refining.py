@@ -27,6 +27,7 @@ from greybayes.classical.methods import Progress, Watch, as_list, like, make_set
 from greybayes.errors import EstimatorError, GreybayesError, ModelError, Status
 from greybayes.estimate import Estimate
 from greybayes.importance import Defended, Weighed
+from greybayes.likelihood.grid import NEAR, PLACED
 from greybayes.likelihood.many import ManyLogLiks
 from greybayes.likelihood.measured import Measured
 from greybayes.model import Model
@@ -37,9 +38,8 @@ RUNGS = ("importance", "adapted", "mcmc")
 _TRUSTED_K = 0.7
 # A proposal that would need more than so many rounds had better learn.
 _FAR = 4
-# Draws near which the likelihood is made ready, and the share of effective draws below which they
-# were not the right ones.
-_NEAR, _ELSEWHERE = 24, 0.5
+# The share of effective draws below which nodes were placed near the wrong ones.
+_ELSEWHERE = 0.5
 # The defence: a share of draws from the network's posterior, made so much wider.
 _DEFENCE, _WIDER = 0.1, 2.0
 
@@ -135,8 +135,15 @@ class _Run:
             self.model, _signals(estimator, records), n_particles=settings.n_particles
         )
         first = [_first(estimate) for estimate in fast]
+        # Nodes are placed for wide draws, too, and tried on the others.
         near = [
-            np.vstack([estimate.mean, proposal.narrow.sample(_NEAR - 1, self.rng)])
+            np.vstack(
+                [
+                    estimate.mean,
+                    proposal.sample(PLACED - 1, self.rng),
+                    proposal.narrow.sample(NEAR - PLACED, self.rng),
+                ]
+            )
             for estimate, proposal in zip(fast, first, strict=True)
         ]
         self.log_liks.choose(np.array(near), key_particles, settings.variance)
@@ -168,7 +175,7 @@ class _Run:
         """Place nodes where the weights are, and weigh with them all that was drawn so far."""
         for row in rows:
             weighed = self.weighed[row]
-            drawn = weighed.adapted(self.line).sample(_NEAR - 1, self.rng)
+            drawn = weighed.adapted(self.line).sample(NEAR - 1, self.rng)
             near = np.vstack([weighed.mean, drawn])
             self._key, key_nodes, key = jr.split(self._key, 3)
             one = np.array([row])

@@ -11,6 +11,7 @@ import greybayes as gb
 from greybayes.likelihood.grid import (
     FEWEST,
     MOST,
+    NEAR,
     choose_nodes,
     grid_log_liks,
     stacked,
@@ -57,7 +58,7 @@ class Positive(gb.Model):
         return dist.Poisson(5.0 * x)
 
 
-def near(model, theta, count=24, share=0.05):
+def near(model, theta, count=NEAR, share=0.05):
     """Thetas about as far apart as those of a posterior, none outside the prior."""
     rng = np.random.default_rng(3)
     z = np.asarray(model.prior.unconstrain(jnp.asarray(theta, float)))
@@ -111,6 +112,17 @@ def test_it_is_that_of_the_oracle_for_the_papers_models(name, theta, oracle):
     thetas = near(model, theta, share=0.2)
     found, _ = on_nodes(model, thetas, record, "guided")
     agree(found[-6:], oracle(thetas[-6:], record.y[:, 0]))
+
+
+def test_thetas_between_those_for_which_nodes_are_placed_have_some_too():
+    model = gb.get_model("growth2")
+    # Each theta6 has the state where it alone explains the sample: the noise is a hundredth of it.
+    theta = [0.87, 1.75, 0.95, 0.02]
+    record = gb.simulate(model, np.array(theta), n_steps=60, key=4)[0]
+    thetas = near(model, theta, share=0.4)
+    found, n_nodes = on_nodes(model, thetas, record, "guided")
+    agree(found[-4:], m2_log_lik(thetas[-4:], record.y[:, 0]))
+    assert n_nodes < MOST
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from greybayes.classical.starts import starts
 from greybayes.errors import GreybayesError, ModelError, Status
 from greybayes.estimate import Estimate
 from greybayes.likelihood.density import without_density
+from greybayes.likelihood.grid import NEAR
 from greybayes.likelihood.measured import measured_batch
 from greybayes.likelihood.particle import Filter
 from greybayes.model import Model
@@ -43,8 +44,6 @@ _LEARN, _REFRESH = 25, 10
 _LOOK = 100
 # Draws of an estimate's density from which the first kernel learns.
 _KNOWN = 200
-# Thetas near which an exact likelihood is made ready.
-_NEAR = 24
 # Draws after which a record that has not converged gets more particles: chains stick to lucky
 # log-likelihoods where those are noisy.
 _PATIENCE = 1500
@@ -180,8 +179,8 @@ class _Run:
         n_chains, posterior = self.settings.n_chains, self.posterior
         self.guides = Guides.of(posterior, start)
         if self.guides is not None:
-            z = self.guides.draw(self.rng, max(n_chains, _NEAR))
-            posterior.choose(posterior.constrain(z[:, : _NEAR if self.exact else 1])[0])
+            z = self.guides.draw(self.rng, max(n_chains, NEAR))
+            posterior.choose(posterior.constrain(z[:, : NEAR if self.exact else 1])[0])
             return posterior.at(z[:, :n_chains])
         if start is not None:
             given = starts(posterior.model, key, 1, posterior.n_records, start)
@@ -237,7 +236,7 @@ class _Run:
         if not self.exact:
             return history[-1]
         lately = np.concatenate(history[len(history) // 2 :], axis=1)
-        picked = np.linspace(0, lately.shape[1] - 1, _NEAR).astype(int)
+        picked = np.linspace(0, lately.shape[1] - 1, NEAR).astype(int)
         return lately[:, self.rng.permutation(picked)]
 
     def sample(self, points: Points, kernel: Kernel) -> "list[_Found]":

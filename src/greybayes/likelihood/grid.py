@@ -36,8 +36,14 @@ FEWEST, MOST = 32, 512
 _TOLERANCE, _SHIFT = 0.03, 0.1
 # Thetas whose log-likelihood is farther below the best are not asked: their weights are nothing.
 _FAR = 12.0
-# Of those given, the thetas for which nodes are placed, and the particles of each.
-_PLACED, _PARTICLES = 8, 1024
+PLACED, NEAR = 64, 80
+"""Thetas for which nodes are placed, and with those on which they are tried.
+
+Little noise draws the particles of each theta to a place of its own: few thetas leave gaps, into
+which others fall.
+"""
+# Particles of all thetas together.
+_PARTICLES = 8192
 # Cells of a histogram in which nodes are placed, and over how many it is smoothed, three times.
 _CELLS, _SMOOTH = 4096, 4
 # Nodes lie as dense as this power of the density (the cube root is best for smooth functions), and
@@ -132,15 +138,16 @@ def choose_nodes(
 ) -> Nodes | None:
     """Nodes for one record, as many as it needs near these thetas; None where too many.
 
-    For the first of the thetas they are placed, with the rest it is measured whether they suffice.
+    For the first of the thetas they are placed, with the rest it is measured whether they suffice;
+    `NEAR` are enough.
     """
     y, u = (np.asarray(a, np.float32) for a in signals)
-    placing = thetas[:_PLACED]
-    asked = thetas[_PLACED:] if len(thetas) > _PLACED else thetas
+    placing = thetas[:PLACED]
+    asked = thetas[PLACED:] if len(thetas) > PLACED else thetas
     many = [np.repeat(a[None], len(placing), axis=0) for a in (y, u)]
     keys = jr.split(key, len(placing))
     batch = Batch(placing.astype(np.float32), many[0], many[1], keys)
-    passed = jax.device_get(batch_passes(model, _PARTICLES, settings, True, batch))
+    passed = jax.device_get(batch_passes(model, _PARTICLES // len(placing), settings, True, batch))
     spread = _spread(passed.history.x[:, :, 0], np.exp(passed.history.log_w))
     if has_gaussian_transition(model):
         steepness = _steepness(model, placing[0], u, spread.middles)

@@ -16,7 +16,7 @@ from greybayes.amortized.estimator import load
 from greybayes.classical.cme_mh import cme_mh
 from greybayes.classical.cpf_saem import cpf_saem
 from greybayes.estimate import Estimate
-from greybayes.likelihood.grid import grid_log_lik
+from greybayes.likelihood.grid import NEAR, grid_log_lik
 from greybayes.record import Record
 from greybayes.refining import refine
 from greybayes.reproduce.journal import Cell
@@ -112,7 +112,7 @@ def exact_mean(record: Record, near: Estimate) -> Float[np.ndarray, " param"]:
     thetas = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(NAMES))
     # Nodes are placed for the first ones: those should be likely.
     order = np.argsort((((thetas - near.mean) / near.std) ** 2).sum(1), kind="stable")
-    spread = order[np.r_[0 : len(order) // 4 : len(order) // 96, 0 : len(order)]]
+    spread = order[np.r_[np.linspace(0, len(order) // 4, NEAR).astype(int), 0 : len(order)]]
     log_lik = np.empty(len(thetas))
     log_lik[spread] = grid_log_lik(MODEL, thetas[spread], record)
     weights = np.exp(log_lik - log_lik.max()) * np.outer(weight, weight).ravel()
