@@ -34,6 +34,8 @@ FEWEST, MOST = 32, 512
 # What twice as many nodes may change in the log-likelihood: its standard deviation over thetas,
 # which moves a posterior, and its mean, which moves the evidence.
 _TOLERANCE, _SHIFT = 0.03, 0.1
+# And where the most nodes have to do: particles would have to be tens of thousands for as little.
+_AT_MOST = 0.2
 # Thetas whose log-likelihood is farther below the best are not asked: their weights are nothing.
 _FAR = 12.0
 PLACED, NEAR = 64, 80
@@ -159,16 +161,18 @@ def choose_nodes(
 
     nodes = spread.nodes(FEWEST)
     now = found(nodes)
-    while nodes.x.shape[1] <= MOST:
+    while True:
         finer = spread.nodes(2 * nodes.x.shape[1])
         then = found(finer)
         near = then > then.max() - _FAR
         with np.errstate(invalid="ignore"):  # -inf less -inf.
             change = (now - then)[near]
-        if len(change) and change.std() < _TOLERANCE and abs(change.mean()) < _SHIFT:
+        moves, shifts = (change.std(), abs(change.mean())) if len(change) else (np.inf, np.inf)
+        if moves < _TOLERANCE and shifts < _SHIFT:
             return nodes
+        if nodes.x.shape[1] == MOST:
+            return nodes if max(moves, shifts) < _AT_MOST else None
         nodes, now = finer, then
-    return None
 
 
 class _Spread(NamedTuple):
