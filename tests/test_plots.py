@@ -145,7 +145,10 @@ def test_odd_records_can_be_drawn(tmp_path, record):
 def test_save_figure(tmp_path, suffix, start):
     path = tmp_path / f"y.{suffix}"
     save_figure(path, plot_records(drive()))
-    assert path.read_bytes().startswith(start)
+    written = path.read_bytes()
+    assert written.startswith(start)
+    save_figure(path, plot_records(drive()))
+    assert path.read_bytes() == written
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 

@@ -35,12 +35,15 @@ _LARGEST = 1e100  # near the end of the range of numbers, matplotlib's axes over
 
 def save_figure(path: str | os.PathLike[str], figure: "Figure") -> None:
     """Write a figure to a .png, .svg or .pdf file, which appears whole or not at all."""
+    import matplotlib as mpl
+
     path = Path(path)
     kind = figure_format(path)
     stream = io.BytesIO()
-    # No date in the file: the same figure is the same bytes.
+    # No date in the file and no random names: the same figure is the same bytes.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    figure.savefig(stream, format=kind, dpi=150, metadata=undated)
+    with mpl.rc_context({"svg.hashsalt": "greybayes"}):
+        figure.savefig(stream, format=kind, dpi=150, metadata=undated)
     write_atomically(path, stream.getvalue())
 
 
