@@ -9,7 +9,7 @@ transition's kernel are shared.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, log_expit, logsumexp
+from scipy.special import expit, log_expit, logit, logsumexp
 from scipy.stats import multivariate_t
 
 from helpers import paper_input
@@ -179,6 +179,21 @@ def m2_posterior(y, rng, n_draws: int = 2000, n_fit: int = 500, n_rounds: int = 
         proposal = [_fit(z, one) for one in log_weight]
     _, theta, log_weight = _weighted(proposal, records, n_draws, rng)
     return _like(y, _moments(theta, log_weight))
+
+
+def m2_posterior_near(y, samples, rng, n_draws: int = 200) -> Posterior:
+    """The same, each record (step,) with a proposal where samples (draw, param) say it is.
+
+    Records of many thetas have little in common, and draws for all of them serve none.
+    """
+    found = []
+    for record, drawn in zip(y, samples, strict=True):
+        share = (drawn - M2_PRIOR[:, 0]) / np.ptp(M2_PRIOR, axis=1)
+        z = logit(np.clip(share, 1e-6, 1 - 1e-6))
+        proposal = [Component(z.mean(0), 1.2 * np.cov(z.T))]
+        _, theta, log_weight = _weighted(proposal, record[None], n_draws, rng)
+        found.append(_moments(theta, log_weight))
+    return Posterior(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
 class Component(NamedTuple):
