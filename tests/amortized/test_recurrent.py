@@ -9,7 +9,7 @@ import pytest
 
 import greybayes as gb
 from greybayes.amortized.network import count_weights
-from greybayes.amortized.recurrent import Gru, Lstm, Rnn, gru_scan, sigmoid
+from greybayes.amortized.recurrent import GruCell, LstmCell, Recurrent, RnnCell, sigmoid
 from greybayes.amortized.training import Architecture, Experiment, make_weights
 
 STEPS, BATCH, N_IN, WIDTH = 7, 3, 2, 5
@@ -63,15 +63,16 @@ def rnn(layer, x):
     return np.stack(out)
 
 
-LAYERS = {"gru": (Gru, gru), "lstm": (Lstm, lstm), "rnn": (Rnn, rnn)}
+CELLS = {"gru": (GruCell, gru), "lstm": (LstmCell, lstm), "rnn": (RnnCell, rnn)}
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", CELLS)
 def test_forward_is_the_plain_recursion(name):
-    make, oracle = LAYERS[name]
-    layer = make(N_IN, WIDTH, jr.key(1))
+    cell, oracle = CELLS[name]
+    layer = Recurrent(cell, N_IN, WIDTH, jr.key(1))
     x = np.random.default_rng(0).normal(size=(STEPS, BATCH, N_IN)).astype(np.float32) * 2
-    np.testing.assert_allclose(layer(jnp.asarray(x)), oracle(layer, x), atol=2e-6)
+    got = jnp.swapaxes(layer(jnp.swapaxes(x, 1, 2)), 1, 2)
+    np.testing.assert_allclose(got, oracle(layer, x), atol=2e-6)
 
 
 def test_sigmoid_is_the_logistic_function_and_never_overflows():
@@ -80,29 +81,32 @@ def test_sigmoid_is_the_logistic_function_and_never_overflows():
         np.testing.assert_allclose(sigmoid(jnp.asarray(x, jnp.float32)), logistic(x), atol=1e-7)
 
 
-def plain_gru(inputs, recurrent, bias):
-    def step(h, parts):
-        r = jax.nn.sigmoid(parts[0] + h @ recurrent[0])
-        z = jax.nn.sigmoid(parts[1] + h @ recurrent[1])
-        n = jnp.tanh(parts[2] + r * (h @ recurrent[2] + bias))
-        h = (1 - z) * n + z * h
-        return h, h
+def plain(layer, x):
+    """The states by the cell's own step, which JAX then differentiates itself."""
+    gates = layer.gates
 
-    return jax.lax.scan(step, jnp.zeros_like(inputs[0][0]), inputs)[1]
+    def step(state, x_k):
+        state, _ = layer.cell.step(state, gates.of_input(x_k), gates.of_state(state[0]))
+        return state, state[0]
+
+    start = (jnp.zeros((WIDTH, BATCH)),) * layer.cell.n_states
+    return jax.lax.scan(step, start, x)[1]
 
 
-def test_own_derivative_is_that_of_the_plain_scan():
+@pytest.mark.parametrize("n_in", [1, N_IN])
+@pytest.mark.parametrize("name", CELLS)
+def test_own_derivative_is_that_of_the_plain_scan(name, n_in):
     rng = np.random.default_rng(3)
-    inputs = tuple(rng.normal(size=(3, STEPS, BATCH, WIDTH)))
-    recurrent = tuple(rng.normal(size=(3, WIDTH, WIDTH)) / 2)
-    arguments = (inputs, recurrent, rng.normal(size=WIDTH))
+    x = rng.normal(size=(STEPS, n_in, BATCH))
     # Every state of every step counts, each with a weight of its own.
-    direction = np.random.default_rng(9).normal(size=(STEPS, BATCH, WIDTH))
+    direction = rng.normal(size=(STEPS, WIDTH, BATCH))
     with jax.enable_x64(True):
-        arguments = jax.tree.map(jnp.asarray, arguments)
+        drawn = Recurrent(CELLS[name][0], n_in, WIDTH, jr.key(1))
+        layer = jax.tree.map(lambda a: jnp.asarray(rng.normal(size=a.shape) / 2), drawn)
+        given = layer, jnp.asarray(x)
         got, expected = (
-            jax.jit(jax.value_and_grad(lambda a, f=f: (f(*a) * direction).sum()))(arguments)
-            for f in (gru_scan, plain_gru)
+            jax.jit(jax.value_and_grad(lambda a, f=f: (f(*a) * direction).sum()))(given)
+            for f in (lambda layer, x: layer(x), plain)
         )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), got, expected)
 

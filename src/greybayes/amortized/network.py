@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from greybayes.amortized.recurrent import Gru, Lstm, Rnn
+from greybayes.amortized.recurrent import Cell, GruCell, LstmCell, Recurrent, RnnCell
 from greybayes.errors import ModelError, nearest
 
 Channels = Float[Array, "batch steps channel"]
@@ -185,13 +185,13 @@ def _pooled(f: Float[Array, "n batch width"], by: int) -> Float[Array, "m batch 
 class Stack(Network):
     """The paper's networks: recurrent layers on one another, many to one, that read y alone."""
 
-    layers: list[Gru | Lstm | Rnn]
+    layers: list[Recurrent]
     n_read: int = eqx.field(static=True)
     n_summary: int = eqx.field(static=True)
 
     def __init__(
         self,
-        layer: type[Gru] | type[Lstm] | type[Rnn],
+        cell: type[Cell],
         n_read: int,
         key: Key[Array, ""],
         *,
@@ -199,14 +199,15 @@ class Stack(Network):
         depth: int,
     ) -> None:
         sizes = [n_read] + [width] * (depth - 1)
-        self.layers = [layer(i, width, k) for i, k in zip(sizes, jr.split(key, depth), strict=True)]
+        keys = jr.split(key, depth)
+        self.layers = [Recurrent(cell, i, width, k) for i, k in zip(sizes, keys, strict=True)]
         self.n_read, self.n_summary = n_read, width
 
     def summarise(self, channels: Channels) -> Float[Array, "batch summary"]:
-        h = jnp.swapaxes(channels[..., : self.n_read], 0, 1)
+        h = jnp.transpose(channels[..., : self.n_read], (1, 2, 0))
         for layer in self.layers:
             h = layer(h)
-        return h[-1]
+        return h[-1].T
 
 
 class Kind(NamedTuple):
@@ -216,10 +217,10 @@ class Kind(NamedTuple):
     sizes: dict[str, int]
 
 
-def _stack(layer) -> Kind:
+def _stack(cell: type[Cell]) -> Kind:
     def make(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int) -> Network:
         del n_channels
-        return Stack(layer, n_outputs, key, **sizes)
+        return Stack(cell, n_outputs, key, **sizes)
 
     return Kind(make, {"width": 40, "depth": 2})
 
@@ -233,9 +234,9 @@ NETWORKS: dict[str, Kind] = {
     "windows": Kind(
         _windows, {"width": 64, "depth": 3, "window": 4, "pool": 4, "levels": 3, "early": 1}
     ),
-    "gru": _stack(Gru),
-    "lstm": _stack(Lstm),
-    "rnn": _stack(Rnn),
+    "gru": _stack(GruCell),
+    "lstm": _stack(LstmCell),
+    "rnn": _stack(RnnCell),
 }
 
 

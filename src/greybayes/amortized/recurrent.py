@@ -1,12 +1,13 @@
-"""Recurrent layers over a batch of sequences, time first: `(steps, batch, width)`.
+"""Recurrent layers over a batch of sequences: `(steps, width, batch)`, time first and batch last.
 
-All input products are taken before the loop, so that a step has only what really depends on the
-step before. The gated unit also brings its own derivative: only the product that carries the
-gradient back through time is sequential, and the gradients of the weights are one large product
-after the loop.
+A cell is elementwise arithmetic on the parts of its gates, with its own derivative written beside
+it; `unrolled` does the rest for all of them. Each gate has arrays of its own going forward: XLA on
+CPU does not vectorise what reads slices of a larger one. Going back, the gates are joined, so that
+a step has four products.
 """
 
-from typing import NamedTuple
+import abc
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,7 +15,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-Gates = tuple[Array, Array, Array]
+Each = tuple[Array, ...]
+"""One array for each gate, or for each part of a state: `(width, batch)`."""
 
 
 def sigmoid(x: Array) -> Array:
@@ -22,147 +24,205 @@ def sigmoid(x: Array) -> Array:
     return 0.5 + 0.5 * jnp.tanh(0.5 * x)
 
 
-@jax.custom_vjp
-def gru_scan(inputs: Gates, recurrent: Gates, bias: Array) -> Float[Array, "steps batch width"]:
-    """The states of a gated recurrent unit from zero, given the input parts of its three gates.
+class Cell(abc.ABC):
+    """A step, and the derivative of a step.
 
-    r = sigmoid(i_r + h W_r), z = sigmoid(i_z + h W_z), n = tanh(i_n + r (h W_n + bias)),
-    h' = n + z (h - n).
+    `i` are the parts of the gates that come from the input, `s` those that come from the state
+    before. The first part of a state is what the layer gives on.
     """
 
-    def step(h, parts):
-        h = _cell(h, parts, recurrent, bias)[0]
-        return h, h
+    n_gates: ClassVar[int]
+    n_states: ClassVar[int]
 
-    return jax.lax.scan(step, jnp.zeros_like(inputs[0][0]), inputs)[1]
+    @staticmethod
+    @abc.abstractmethod
+    def step(state: Each, i: Each, s: Each) -> tuple[Each, Each]:
+        """The next state, and what the derivative keeps."""
 
+    @staticmethod
+    @abc.abstractmethod
+    def back(d: Each, before: Each, kept: Each) -> tuple[Each, Each, Each]:
+        """From the derivative by the next state those by the state before, by i and by s.
 
-def _cell(h: Array, parts: Gates, recurrent: Gates, bias: Array):
-    r = sigmoid(parts[0] + h @ recurrent[0])
-    z = sigmoid(parts[1] + h @ recurrent[1])
-    c = h @ recurrent[2] + bias
-    n = jnp.tanh(parts[2] + r * c)
-    return n + z * (h - n), r, z, c, n
-
-
-def _gru_forward(inputs: Gates, recurrent: Gates, bias: Array):
-    def step(h, parts):
-        kept = _cell(h, parts, recurrent, bias)
-        return kept[0], kept
-
-    _, (h, r, z, c, n) = jax.lax.scan(step, jnp.zeros_like(inputs[0][0]), inputs)
-    return h, (h, r, z, c, n, recurrent)
+        What goes through the products that made i and s is not in the first.
+        """
 
 
-def _gru_backward(kept, dh: Array):
-    h, r, z, c, n, recurrent = kept
-    before = _before(h)
-    # Local derivatives of h' by the arguments of n, z and r, for all steps at once.
-    by_n = (1 - z) * (1 - n * n)
-    by_z = (before - n) * z * (1 - z)
-    by_r = c * r * (1 - r)
-    turned = [w.T for w in recurrent]
+class GruCell(Cell):
+    """Gated recurrent unit (Cho et al. 2014).
 
-    def step(carried, parts):
-        dh, by_n, by_z, by_r, r, z = parts
-        d = carried + dh
-        dn, dz = d * by_n, d * by_z
-        dr, dc = dn * by_r, dn * r
-        carried = d * z + dr @ turned[0] + dz @ turned[1] + dc @ turned[2]
-        return carried, (dr, dz, dn, dc)
+    r = sigmoid(i_r + s_r), z = sigmoid(i_z + s_z), n = tanh(i_n + r s_n), h' = n + z (h - n).
+    """
 
-    parts = (dh, by_n, by_z, by_r, r, z)
-    _, (dr, dz, dn, dc) = jax.lax.scan(step, jnp.zeros_like(h[0]), parts, reverse=True)
+    n_gates, n_states = 3, 1
 
-    by_weight = _product(before, dr), _product(before, dz), _product(before, dc)
-    return (dr, dz, dn), by_weight, dc.sum((0, 1))
+    @staticmethod
+    def step(state: Each, i: Each, s: Each) -> tuple[Each, Each]:
+        (h,) = state
+        r, z = sigmoid(i[0] + s[0]), sigmoid(i[1] + s[1])
+        n = jnp.tanh(i[2] + r * s[2])
+        return (n + z * (h - n),), (r, z, n, s[2])
 
-
-gru_scan.defvjp(_gru_forward, _gru_backward)
+    @staticmethod
+    def back(d: Each, before: Each, kept: Each) -> tuple[Each, Each, Each]:
+        (dh,), (h,), (r, z, n, c) = d, before, kept
+        dn = dh * (1 - z) * (1 - n * n)
+        dr, dz = dn * c * r * (1 - r), dh * (h - n) * z * (1 - z)
+        return (dh * z,), (dr, dz, dn), (dr, dz, dn * r)
 
 
-def _before(h: Array) -> Array:
-    return jnp.concatenate([jnp.zeros_like(h[:1]), h[:-1]])
+class LstmCell(Cell):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997).
+
+    c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); a gate is i + s.
+    """
+
+    n_gates, n_states = 4, 2
+
+    @staticmethod
+    def step(state: Each, i: Each, s: Each) -> tuple[Each, Each]:
+        enters, stays, new, seen = (a + b for a, b in zip(i, s, strict=True))
+        enters, stays, new, seen = sigmoid(enters), sigmoid(stays), jnp.tanh(new), sigmoid(seen)
+        c = stays * state[1] + enters * new
+        shown = jnp.tanh(c)
+        return (seen * shown, c), (enters, stays, new, seen, shown)
+
+    @staticmethod
+    def back(d: Each, before: Each, kept: Each) -> tuple[Each, Each, Each]:
+        enters, stays, new, seen, shown = kept
+        dc = d[1] + d[0] * seen * (1 - shown * shown)
+        gates = (
+            dc * new * enters * (1 - enters),
+            dc * before[1] * stays * (1 - stays),
+            dc * enters * (1 - new * new),
+            d[0] * shown * seen * (1 - seen),
+        )
+        return (jnp.zeros_like(dc), dc * stays), gates, gates
 
 
-def _product(a: Array, b: Array) -> Array:
-    """The gradient of a weight, over all steps and the batch at once."""
-    return a.reshape(-1, a.shape[-1]).T @ b.reshape(-1, b.shape[-1])
+class RnnCell(Cell):
+    """The plain recurrence of the paper: h' = tanh(i + s)."""
+
+    n_gates, n_states = 1, 1
+
+    @staticmethod
+    def step(state: Each, i: Each, s: Each) -> tuple[Each, Each]:
+        h = jnp.tanh(i[0] + s[0])
+        return (h,), (h,)
+
+    @staticmethod
+    def back(d: Each, before: Each, kept: Each) -> tuple[Each, Each, Each]:
+        by_gate = (d[0] * (1 - kept[0] * kept[0]),)
+        return (jnp.zeros_like(d[0]),), by_gate, by_gate
 
 
-class Gru(eqx.Module):
-    """A gated recurrent unit (Cho et al. 2014) with PyTorch's weights: 3 H (I + H) + 6 H."""
-
-    inputs: list[Array]
-    recurrent: list[Array]
-    input_biases: list[Array]
-    biases: list[Array]
-
-    def __init__(self, n_in: int, width: int, key: Key[Array, ""]) -> None:
-        self.inputs, self.recurrent, self.input_biases, self.biases = _gates(3, n_in, width, key)
-
-    def __call__(self, x: Float[Array, "steps batch i"]) -> Float[Array, "steps batch width"]:
-        b_r, b_z, b_n = self.biases
-        r, z, n = (x @ w + b for w, b in zip(self.inputs, self.input_biases, strict=True))
-        return gru_scan((r + b_r, z + b_z, n), tuple(self.recurrent), b_n)
-
-
-class Lstm(eqx.Module):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997): 4 H (I + H) + 8 H weights."""
-
-    inputs: list[Array]
-    recurrent: list[Array]
-    input_biases: list[Array]
-    biases: list[Array]
-
-    def __init__(self, n_in: int, width: int, key: Key[Array, ""]) -> None:
-        self.inputs, self.recurrent, self.input_biases, self.biases = _gates(4, n_in, width, key)
-
-    def __call__(self, x: Float[Array, "steps batch i"]) -> Float[Array, "steps batch width"]:
-        joined = jnp.concatenate(self.inputs, axis=1)
-        bias = jnp.concatenate(self.input_biases) + jnp.concatenate(self.biases)
-        recurrent = jnp.concatenate(self.recurrent, axis=1)
-
-        def step(carried, parts):
-            h, c = carried
-            i, f, g, o = jnp.split(parts + h @ recurrent, 4, axis=-1)
-            c = sigmoid(f) * c + sigmoid(i) * jnp.tanh(g)
-            h = sigmoid(o) * jnp.tanh(c)
-            return (h, c), h
-
-        start = jnp.zeros((x.shape[1], self.recurrent[0].shape[0]))
-        return jax.lax.scan(step, (start, start), x @ joined + bias)[1]
-
-
-class Rnn(eqx.Module):
-    """The plain recurrence of the paper: h' = tanh(x W + h U + b), H (I + H) + 2 H weights."""
+class Gates(NamedTuple):
+    """The weights of a layer, gate by gate, as PyTorch has them: i = x W + b, s = h U + c."""
 
     inputs: list[Array]
     recurrent: list[Array]
     input_biases: list[Array]
     biases: list[Array]
 
-    def __init__(self, n_in: int, width: int, key: Key[Array, ""]) -> None:
-        self.inputs, self.recurrent, self.input_biases, self.biases = _gates(1, n_in, width, key)
+    def of_input(self, x: Float[Array, "i batch"]) -> Each:
+        """The parts of the gates that come from the input."""
+        return _sums(self.inputs, self.input_biases, x)
 
-    def __call__(self, x: Float[Array, "steps batch i"]) -> Float[Array, "steps batch width"]:
-        def step(h, part):
-            h = jnp.tanh(part + h @ self.recurrent[0])
-            return h, h
-
-        start = jnp.zeros((x.shape[1], self.recurrent[0].shape[0]))
-        parts = x @ self.inputs[0] + self.input_biases[0] + self.biases[0]
-        return jax.lax.scan(step, start, parts)[1]
+    def of_state(self, h: Float[Array, "width batch"]) -> Each:
+        """The parts of the gates that come from the state before."""
+        return _sums(self.recurrent, self.biases, h)
 
 
-class _Drawn(NamedTuple):
+def _sums(weights: list[Array], biases: list[Array], x: Array) -> Each:
+    # One input alone is spread by hand: a product would be a call for nothing.
+    products = (w.T * x if len(w) == 1 else w.T @ x for w in weights)
+    return tuple(p + b[:, None] for p, b in zip(products, biases, strict=True))
+
+
+def unrolled(
+    cell: type[Cell], x: Float[Array, "steps i batch"], gates: Gates
+) -> Float[Array, "steps width batch"]:
+    """The states of a cell over all steps, from zero."""
+
+    @jax.custom_vjp
+    def run(x: Array, gates: Gates) -> Array:
+        return forward(x, gates)[0]
+
+    def forward(x: Array, gates: Gates):
+        def step(state, x):
+            after, kept = cell.step(state, gates.of_input(x), gates.of_state(state[0]))
+            return after, (after, kept)
+
+        start = (jnp.zeros((len(gates.recurrent[0]), x.shape[2]), x.dtype),) * cell.n_states
+        _, (states, kept) = jax.lax.scan(step, start, x)
+        return states[0], (x, gates, states, kept)
+
+    def backward(told, dh: Array):
+        x, gates, states, kept = told
+        from_input = jnp.concatenate(gates.inputs, axis=1)
+        from_state = jnp.concatenate(gates.recurrent, axis=1)
+
+        def step(carried, now):
+            d, by_inputs, by_recurrent, by_i, by_s = carried
+            dh, x, before, kept = now
+            d, di, ds = cell.back((d[0] + dh, *d[1:]), before, kept)
+            di, ds = jnp.concatenate(di), jnp.concatenate(ds)
+            carried = (
+                (d[0] + from_state @ ds, *d[1:]),
+                by_inputs + x @ di.T,
+                by_recurrent + before[0] @ ds.T,
+                by_i + di,
+                by_s + ds,
+            )
+            return carried, from_input @ di
+
+        none = jnp.zeros((cell.n_gates * states[0].shape[1], x.shape[2]), x.dtype)
+        zeros = (
+            tuple(jnp.zeros_like(state[0]) for state in states),
+            jnp.zeros_like(from_input),
+            jnp.zeros_like(from_state),
+            none,
+            none,
+        )
+        before = tuple(jnp.concatenate([jnp.zeros_like(s[:1]), s[:-1]]) for s in states)
+        (_, *sums), dx = jax.lax.scan(step, zeros, (dh, x, before, kept), reverse=True)
+        by_inputs, by_recurrent, by_i, by_s = sums
+        return dx, Gates(
+            jnp.split(by_inputs, cell.n_gates, axis=1),
+            jnp.split(by_recurrent, cell.n_gates, axis=1),
+            jnp.split(by_i.sum(1), cell.n_gates),
+            jnp.split(by_s.sum(1), cell.n_gates),
+        )
+
+    run.defvjp(forward, backward)
+    return run(x, gates)
+
+
+class Recurrent(eqx.Module):
+    """A layer of cells with PyTorch's weights: for each gate H (I + H) + 2 H."""
+
+    cell: type[Cell] = eqx.field(static=True)
     inputs: list[Array]
     recurrent: list[Array]
     input_biases: list[Array]
     biases: list[Array]
 
+    def __init__(self, cell: type[Cell], n_in: int, width: int, key: Key[Array, ""]) -> None:
+        self.cell = cell
+        self.inputs, self.recurrent, self.input_biases, self.biases = _drawn(
+            cell.n_gates, n_in, width, key
+        )
 
-def _gates(count: int, n_in: int, width: int, key: Key[Array, ""]) -> _Drawn:
+    @property
+    def gates(self) -> Gates:
+        """Its weights."""
+        return Gates(self.inputs, self.recurrent, self.input_biases, self.biases)
+
+    def __call__(self, x: Float[Array, "steps i batch"]) -> Float[Array, "steps width batch"]:
+        return unrolled(self.cell, x, self.gates)
+
+
+def _drawn(count: int, n_in: int, width: int, key: Key[Array, ""]) -> Gates:
     """PyTorch's start, uniform within 1 / sqrt(width), for each gate."""
     bound = width**-0.5
 
@@ -170,7 +230,7 @@ def _gates(count: int, n_in: int, width: int, key: Key[Array, ""]) -> _Drawn:
         return [jr.uniform(k, shape, minval=-bound, maxval=bound) for k in jr.split(key, count)]
 
     key_in, key_recurrent, key_input_bias, key_bias = jr.split(key, 4)
-    return _Drawn(
+    return Gates(
         draw(key_in, n_in, width),
         draw(key_recurrent, width, width),
         draw(key_input_bias, width),
