@@ -81,15 +81,15 @@ class Estimate:
 
     def __post_init__(self) -> None:
         n = len(self.names)
-        for name, shape in (("mean", (n,)), ("covariance", (n, n)), ("samples", (..., n))):
-            self._freeze(name, shape)
+        self._freeze("mean", self.mean, (n,))
+        self._freeze("covariance", self.__dict__["_covariance"], (n, n))
+        self._freeze("samples", self.samples, (..., n))
         if self.weights is not None:
-            self._freeze("weights", ())
+            self._freeze("weights", self.weights, ())
             _check_weights(self.samples, self.weights)
 
-    def _freeze(self, name: str, shape: tuple) -> None:
+    def _freeze(self, name: str, value: Any, shape: tuple) -> None:
         """Keep a copy of an array that nobody can write to, of the shape it must have."""
-        value = self.__dict__.get(f"_{name}", self.__dict__.get(name))
         if value is None:
             return
         value = np.array(value, dtype=float)

@@ -1,6 +1,7 @@
 """Results of `reproduce`: each cell is computed once, and a stopped run goes on."""
 
 import json
+import time
 
 import pytest
 
@@ -50,6 +51,23 @@ def test_a_stopped_run_keeps_what_it_has(tmp_path):
     assert list(told["cells"]) == ["one", "two"]
     assert told["seconds"] == round(sum(cell["seconds"] for cell in told["cells"].values()), 1)
     assert {"complete", "machine", "package", "part", "seed"} <= told.keys()
+
+
+def test_a_cell_of_hours_is_told_while_it_is_computed_and_goes_on_after_a_stop(tmp_path):
+    journal = Journal(tmp_path / "a.json", ABOUT)
+
+    def stopped():
+        journal.so_far("one", {"figure": 1.0}, time.perf_counter())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.cell("one", stopped)
+    again = Journal(tmp_path / "a.json", ABOUT)
+    assert (again.cells["one"]["figure"], again.has("one")) == (1.0, False)
+    calls, compute = counted()
+    assert again.cell("one", compute)["figure"] == 2.5
+    assert again.has("one")
+    assert len(calls) == 1
 
 
 def test_cells_of_another_seed_are_neither_mixed_with_ours_nor_lost(tmp_path):

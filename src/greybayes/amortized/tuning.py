@@ -57,6 +57,8 @@ class Trial:
 
 Watch = Callable[[int, int, Progress], None]
 """Hears the number of the trial, of how many, and its progress."""
+After = Callable[[list[Trial]], None]
+"""Hears all trials so far, the best first: of a search that goes on, and when one has ended."""
 
 
 def tune(
@@ -73,6 +75,7 @@ def tune(
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     watch: Watch | None = None,
+    after: After | None = None,
 ) -> list[Trial]:
     """Train with varied settings, and list the trials, the best first.
 
@@ -140,8 +143,11 @@ def tune(
         return history[-1]["validation_risk"]
 
     _take_up(opened)
+    after = after or (lambda trials: None)
+    after(listed(opened))
     while _left(opened, vary, search, n_trials):
         opened.optimize(objective, n_trials=1, catch=(EstimatorError,))
+        after(listed(opened))
     found = listed(opened)
     if all(trial.error for trial in found):
         raise EstimatorError(f"no trial could be trained; the last one: {found[-1].error}")

@@ -39,14 +39,24 @@ class Journal:
 
     def cell(self, name: str, compute: Callable[[], Cell]) -> Cell:
         """The cell of this name, from the file where it is there; its seconds and its commit."""
-        if name not in self.cells:
+        if not self.has(name):
             started = time.perf_counter()
-            found = compute()
-            spent = round(time.perf_counter() - started, 3)
-            commit = describe_commit(self.path.parent)
-            self.cells[name] = _finite({**found, "seconds": spent, "commit": commit})
-            self._write()
+            self._put(name, compute(), started)
         return self.cells[name]
+
+    def has(self, name: str) -> bool:
+        """Whether a cell is there, and whole."""
+        return name in self.cells and not self.cells[name].get("partial")
+
+    def so_far(self, name: str, found: Cell, started: float) -> None:
+        """What a cell of hours has come to; it is for the page, and is computed to its end yet."""
+        self._put(name, {**found, "partial": True}, started)
+
+    def _put(self, name: str, found: Cell, started: float) -> None:
+        spent = round(time.perf_counter() - started, 3)
+        commit = describe_commit(self.path.parent)
+        self.cells[name] = _finite({**found, "seconds": spent, "commit": commit})
+        self._write()
 
     def finish(self) -> None:
         """All cells are there."""

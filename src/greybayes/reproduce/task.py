@@ -41,7 +41,7 @@ class Task:
 
     def cell(self, name: str, compute: Callable[[], Cell]) -> Cell:
         """A cell of the part, computed where the file does not have it."""
-        if name not in self.journal.cells:
+        if not self.journal.has(name):
             self.tell(name)
         return self.journal.cell(name, compute)
 
