@@ -43,6 +43,47 @@ def test_fit_prints_what_estimate_prints(file):
         assert each["settings"]["n_starts"] > 0
 
 
+def test_its_json_has_the_keys_of_estimate_and_no_number_that_json_lacks(tmp_path):
+    gb.write_records(tmp_path / "r.csv", gb.simulate("linear-gaussian", key=1)[0])
+    estimated = json.loads(ok("estimate", "linear-gaussian", tmp_path / "r.csv", "--json"))
+    settings = [part for each in ("burn_in=50", "max_draws=4") for part in ("--set", each)]
+    printed = ok("fit", "cme-mh", "linear-gaussian", tmp_path / "r.csv", "--json", *settings)
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    fitted = json.loads(printed, parse_constant=refuse)
+    assert fitted.keys() == estimated.keys()
+    one, other = fitted["records"][0], estimated["records"][0]
+    assert one["model"] == other["model"] == "linear-gaussian"
+    # Settings are a method's own; four draws are too few to agree, which is said in words.
+    assert one.keys() == other.keys() | {"settings", "message"}
+    assert one["parameters"][0].keys() == other["parameters"][0].keys()
+    assert one["message"] == gb.Status.unconverged.sentence
+
+
+def test_it_starts_at_a_theta(file):
+    near = ("--start", "theta[0]=1,theta[1]=0.5")
+    result = json.loads(ok("fit", "least-squares", "fir", file, *near, "--json"))
+    assert len(result["records"]) == 2
+    refusals = {
+        "theta[0]=1": "theta[1]",
+        "a=1,b=2": "a",
+        "theta[0]=1,theta[1]=x": "expected numbers",
+    }
+    for start, word in refusals.items():
+        assert word in refused("fit", "map", "fir", file, "--start", start)
+
+
+@pytest.mark.parametrize("y", ["1.0", "nan nan nan"])
+@pytest.mark.parametrize("method", ["cme-mh", "psem", "cpf-saem", "least-squares", "map"])
+def test_a_record_that_says_nothing_is_refused(tmp_path, method, y):
+    file = tmp_path / "r.csv"
+    file.write_text("y,u\n" + "\n".join(f"{each},0.5" for each in y.split()) + "\n")
+    told = refused("fit", method, "linear-gaussian", file)
+    assert "to learn from" in told or "missing" in told
+
+
 def test_fit_shows_a_table_with_the_truth(file):
     shown = ok("fit", "least_squares", "fir", file, "--set", "n_starts=2")
     assert "theta[0]" in shown

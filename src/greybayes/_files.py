@@ -1,8 +1,11 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and numbers that JSON can hold."""
 
+import math
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from greybayes.errors import GreybayesError
 
@@ -38,3 +41,16 @@ def write_atomically(path: Path, data: bytes, error: type[GreybayesError]) -> No
 def reason(problem: Exception) -> str:
     """Why the system refused, without the number and the path that `str` puts around it."""
     return str(getattr(problem, "strerror", None) or problem)
+
+
+def finite(value: Any) -> Any:
+    """With null for what is no number: JSON has no infinity.
+
+    >>> finite({"r_hat": [1.0, float("nan")]})
+    {'r_hat': [1.0, None]}
+    """
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -213,6 +213,8 @@ class Estimate:
         for name in ("method", "model", "diagnostics", "settings"):
             if getattr(self, name):
                 result[name] = _plain(getattr(self, name))
+        if self.status is not Status.ok:
+            result["message"] = self.status.sentence
         return result
 
     def rows(self, truth: Mapping[str, float] | None = None) -> list[dict[str, str]]:

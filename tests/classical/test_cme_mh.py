@@ -237,3 +237,19 @@ def test_a_model_without_observation_density_is_refused():
     record = gb.Record(np.zeros(5), np.zeros(5))
     with pytest.raises(ModelError, match="its observation has no noise, and a density is needed"):
         cme_mh(Counted(), record)
+
+
+def test_particles_that_lose_the_record_are_a_status():
+    record = gb.simulate("growth2", np.array([0.5, 1.0, 0.3, 0.3]), n_steps=30, key=2)[0]
+    y = np.array(record.y)
+    y[10] = 1e4
+    few = {"burn_in": 50, "max_draws": 20, "n_particles": 20}
+    found = gb.cme_mh("growth2", gb.Record(y, record.u), settings=few)
+    assert found.status is gb.Status.collapsed
+    assert "n_particles" in found.to_dict()["message"]
+
+
+@pytest.mark.parametrize("y", [[1.0], [np.nan, np.nan, np.nan]])
+def test_a_record_that_says_nothing_is_refused(y):
+    with pytest.raises(gb.GreybayesError, match="expected two or more to learn from"):
+        gb.cme_mh("growth2", gb.Record(y, np.ones(len(y))))

@@ -27,18 +27,18 @@ def gappy() -> gb.Record:
 
 @pytest.fixture(scope="module")
 def exact(compiled):
-    return smooth("linear-gaussian", THETA, gappy(), key=2, rejection=False, **MANY)
+    return smooth("linear-gaussian", THETA, gappy(), key=2, rejection=False, **MANY).x
 
 
 @pytest.fixture(scope="module")
 def rejected(compiled):
-    return smooth("linear-gaussian", THETA, gappy(), key=3, rejection=True, **MANY)
+    return smooth("linear-gaussian", THETA, gappy(), key=3, rejection=True, **MANY).x
 
 
 @pytest.fixture(scope="module")
 def hasty(compiled):
     """After one try nearly all trajectories are left, many times more than one go takes."""
-    return smooth("linear-gaussian", THETA, gappy(), key=4, rejection=True, max_tries=1, **MANY)
+    return smooth("linear-gaussian", THETA, gappy(), key=4, rejection=True, max_tries=1, **MANY).x
 
 
 @pytest.mark.parametrize("how", ["exact", "rejected", "hasty"])
@@ -61,7 +61,7 @@ def test_what_ties_neighbours_together_is_the_same_with_rejection_and_without(ho
 
 
 def test_many_particles_are_proposed_first_unless_it_is_said_otherwise(rejected):
-    chosen = smooth("linear-gaussian", THETA, gappy(), key=3, **MANY)
+    chosen = smooth("linear-gaussian", THETA, gappy(), key=3, **MANY).x
     np.testing.assert_array_equal(chosen, rejected)
 
 
@@ -88,7 +88,7 @@ TURNING = Turning()
 
 def test_two_states_with_correlated_noise():
     record = gb.simulate(TURNING, {"angle": 0.4}, key=3)[0]
-    x = smooth(TURNING, [0.4], record, key=1, **MANY)
+    x = smooth(TURNING, [0.4], record, key=1, **MANY).x
     kalman = gb.kalman_smoother(TURNING, [0.4], record)
     assert_moments(x, kalman.mean, kalman.covariance[:, [0, 1], [0, 1]])
 
@@ -104,7 +104,7 @@ def test_rejection_is_left_out_where_there_is_no_bound():
     model = Heavy()
     record = gb.simulate(model, {"angle": 0.4}, key=3)[0]
     few = {"n_particles": 50, "n_trajectories": 5}
-    both = [smooth(model, [0.4], record, rejection=rejection, **few) for rejection in (True, False)]
+    both = [smooth(model, [0.4], record, rejection=each, **few).x for each in (True, False)]
     np.testing.assert_array_equal(*both)
     assert np.isfinite(both[0]).all()
 
@@ -123,7 +123,7 @@ def test_a_transition_without_a_density_is_refused(model, why):
 
 
 def test_no_particles_are_a_sentence():
-    with pytest.raises(GreybayesError, match=r"n_trajectories 0 .* expected 1 or more"):
+    with pytest.raises(GreybayesError, match=r"n_trajectories is 0 .* expected 1 or more"):
         smooth("linear-gaussian", THETA, gappy(), n_trajectories=0)
 
 
@@ -140,3 +140,17 @@ def test_particles_are_picked_by_their_weights_in_log_space():
     likely = weights > 1e-3
     assert_mean((picked[:, None] == np.arange(37))[:, likely], weights[likely])
     assert not np.isin(picked, np.flatnonzero(weights == 0)).any()
+
+
+def test_particles_are_chosen_and_a_collapse_is_a_status():
+    record = gappy()
+    found = smooth("linear-gaussian", THETA, record, n_trajectories=5)
+    assert found.x.shape == (5, record.n_steps, 1)
+    assert found.n_particles == gb.choose_particles("linear-gaussian", THETA, record)[0]
+    assert found.status is gb.Status.ok
+    y = np.array(record.y)
+    y[3] = 1e5
+    far = gb.Record(y, record.u)
+    assert smooth("linear-gaussian", THETA, far, n_particles=50).status is gb.Status.collapsed
+    with pytest.raises(GreybayesError, match="expected a whole number from 1 on"):
+        smooth("linear-gaussian", THETA, record, n_particles=0)

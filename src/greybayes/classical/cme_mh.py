@@ -83,7 +83,8 @@ class CmeMh:
     is reported, as the published variant does."""
 
     def __post_init__(self) -> None:
-        for name, least in (("n_chains", 2), ("burn_in", 2 * _LEARN), ("min_draws", 4)):
+        at_least = {"n_chains": 2, "burn_in": 2 * _LEARN, "min_draws": 4, "max_draws": 4}
+        for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise GreybayesError(f"{name} is {getattr(self, name)}, expected {least} or more.")
         if self.n_particles is not None and self.n_particles < 1:
@@ -161,7 +162,12 @@ def cme_mh(
         "seconds": seconds,
         "settings": asdict(settings),
     }
-    return like(records, [_estimate(model, settings, each, common) for each in found])
+    estimates = [_estimate(model, settings, each, common) for each in found]
+    for row, each in enumerate(estimates):
+        # Chains that found together need no particles to speak for them.
+        if each.status is Status.unconverged and posterior.is_lost(row, each.mean):
+            estimates[row] = each.replace(status=Status.collapsed)
+    return like(records, estimates)
 
 
 class _Run:
@@ -268,7 +274,7 @@ class _Run:
                 continue
             z = np.moveaxis(np.stack(draws), 0, 2)  # record, chain, draw, free
             thetas = posterior.constrain(z)[0]
-            done, stuck = [], []
+            done, stuck, needed = [], [], [0.0]
             for i, row in enumerate(rows):
                 rate = float(np.mean([moved[i] for moved in accepted[first[i] :]]))
                 kept = thetas[i, :, first[i] :]
@@ -276,8 +282,14 @@ class _Run:
                 if last or each.converged:
                     found[row] = each
                     done.append(i)
-                elif n - first[i] >= _PATIENCE and first[i] <= _LAST_HELP * _PATIENCE:
+                    continue
+                least = max(np.nan_to_num(each.ess).min(), 1.0)
+                needed.append(kept.shape[1] * settings.min_ess / least)
+                if n - first[i] >= _PATIENCE and first[i] <= _LAST_HELP * _PATIENCE:
                     stuck.append(i)
+            # As many draws as the slowest record seems to need.
+            likely = int(np.clip(max(needed), n + _LOOK, settings.max_draws))
+            self.total = settings.burn_in + likely
             if stuck and posterior.add_particles(rows[stuck]):
                 # What was drawn with too few particles is forgotten, and every one starts anew.
                 first[stuck] = n
@@ -341,6 +353,8 @@ def _estimate(model: Model, settings: CmeMh, found: _Found, common: dict[str, An
         names, found.thetas, diagnostics=diagnostics, status=status, **common
     )
     if settings.variances == "std":
-        std = np.sqrt(found.thetas).mean((0, 1))
+        # Others may be negative.
+        squares = np.where(model.prior.is_variance, found.thetas, 0.0)
+        std = np.sqrt(squares).mean((0, 1))
         estimate = estimate.replace(mean=np.where(model.prior.is_variance, std**2, estimate.mean))
     return estimate

@@ -70,6 +70,8 @@ class CpfSaem:
     def __post_init__(self) -> None:
         if not 0.5 <= self.power <= 1:
             raise GreybayesError(f"power is {self.power}, expected one from 0.5 to 1 for CPF-SAEM.")
+        if self.search < 0:
+            raise GreybayesError(f"search is {self.search}, expected 0 or more for CPF-SAEM.")
         for name in ("n_particles", "iterations", "n_starts", "n_first", "store", "n_newton"):
             # One particle alone is the reference, and would never move.
             value, least = getattr(self, name), 2 if name == "n_particles" else 1

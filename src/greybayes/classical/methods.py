@@ -85,7 +85,7 @@ METHODS = {
         Method(
             "least-squares",
             "bounded nonlinear least squares on the simulated output, from many starts",
-            "any model; the noise-free output is fitted",
+            "means of all three distributions: the noise-free output is fitted",
             "least_squares:least_squares:LeastSquares",
         ),
         Method(

@@ -88,7 +88,8 @@ def move(
     far = rng.random(shape[:2]) < jump
     z = np.where(far[..., None], guide.draw(rng, shape[1]), walked)
     there = target(z)
-    log_ratio = there.log_prior + there.log_lik - points.log_prior - points.log_lik
+    with np.errstate(invalid="ignore"):  # Collapsed here and there: see below.
+        log_ratio = there.log_prior + there.log_lik - points.log_prior - points.log_lik
     if jump > 0:
         balance = guide.log_density(points.z) - guide.log_density(z)
         log_ratio = log_ratio + np.where(far, balance, 0.0)

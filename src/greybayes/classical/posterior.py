@@ -16,7 +16,7 @@ from greybayes.classical.starts import inside, prior_draws, spread
 from greybayes.estimate import Estimate
 from greybayes.likelihood.many import ManyLogLiks
 from greybayes.likelihood.measured import Measured
-from greybayes.likelihood.monte_carlo import MOST_PARTICLES, choose_for, log_liks
+from greybayes.likelihood.monte_carlo import MOST_PARTICLES, choose_for, log_liks, scores
 from greybayes.model import Model
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Where the number of particles is to be chosen and nothing is known yet.
 _FIRST_GUESS = 128
+# Passes by which it is told whether particles lose a record.
+_TRIALS = 8
 
 
 class Posterior:
@@ -104,6 +106,17 @@ class Posterior:
         if not self.fixed and self.exact is None:
             self.n_particles[rows] = np.minimum(4 * before, MOST_PARTICLES)
         return bool((self.n_particles[rows] > before).any())
+
+    def is_lost(self, row: int, theta: Float[np.ndarray, " param"]) -> bool:
+        """Whether even as many particles as a record has lose it at this theta, mostly."""
+        if self.exact is not None or self.model.structure.output_error:
+            return False
+        many = np.full(_TRIALS, row)
+        y, u = (a[many] for a in self.signals)
+        n, keys = int(self.n_particles[row]), jr.split(self._new_key(), _TRIALS)
+        thetas = np.broadcast_to(theta, (_TRIALS, len(theta)))
+        _, lost = scores(self.model, n, self.settings.filter, thetas, y, u, keys)
+        return bool(lost.mean() > 0.5)
 
     def told(self, row: int) -> dict[str, Any]:
         """For diagnostics: the size of a record's likelihood."""

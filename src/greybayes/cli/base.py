@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from greybayes import __version__, zoo
 from greybayes._configure import configure
+from greybayes._files import finite
 from greybayes.errors import GreybayesError, RecordError
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def bar(task: str, total: int) -> Iterator[Callable[..., None]]:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))
+    typer.echo(json.dumps(finite(value), indent=2, allow_nan=False))
 
 
 def print_table(titles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:

@@ -1,7 +1,8 @@
 """Commands about the classical methods: `methods`, `fit`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from greybayes.classical.methods import METHODS, Progress, get_method
@@ -28,8 +29,15 @@ from greybayes.cli.reporting import (
 from greybayes.cli.results import fit_of, parse_settings, print_estimates
 from greybayes.errors import GreybayesError
 
+if TYPE_CHECKING:
+    from greybayes.model import Model
+    from greybayes.record import Record
+
 _METHOD = f"One of {', '.join(METHODS)}."
-_START = "A trained estimator whose estimates the method starts from; by default the prior."
+_START = (
+    "Where to start: a trained estimator, whose estimates are taken, or a theta, such as "
+    "theta7=1,theta8=0.1; by default the prior."
+)
 
 
 @app.command(epilog="Example: greybayes methods")
@@ -51,7 +59,7 @@ def fit(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as burn_in=1000."),
     ] = None,
-    start: Annotated[str | None, typer.Option(metavar="ESTIMATOR", help=_START)] = None,
+    start: Annotated[str | None, typer.Option(metavar="ESTIMATOR|THETA", help=_START)] = None,
     check: Check = False,
     validate: Validate = None,
     report: ReportOut = None,
@@ -73,20 +81,14 @@ def fit(
     records = read_files(files, plant.outputs, plant.inputs)
     inputs = [measured(plant, record).u for record in records]
     others = read_validation(validate, plant, records)
-    first = None
-    if start is not None:
-        from greybayes.amortized.estimator import load
-
-        # Passed only where it is a user's own: a shipped estimator knows its model.
-        first = load(start, plant if ".py" in model else None).estimate(records, engine="numpy")
+    first = None if start is None else _first(start, model, plant, records)
     with bar(f"{chosen.name} on {len(records)} records", 1) as tell:
 
         def watch(progress: Progress) -> None:
             tell(progress.iteration, progress.iterations, progress.note)
 
-        estimates = chosen.run(
-            plant, records, key=seed, settings=settings, start=first, watch=watch
-        )
+        found = chosen.run(plant, records, key=seed, settings=settings, start=first, watch=watch)
+    estimates = [estimate.replace(model=model) for estimate in found]
     fits = [
         fit_of(plant, record, estimate.mean, u)
         for record, estimate, u in zip(records, estimates, inputs, strict=True)
@@ -104,3 +106,13 @@ def fit(
             provenance={"model": model, **({"start": start} if start else {})},
         )
     print_estimates(model, chosen.name, records, estimates, fits, as_json, looks)
+
+
+def _first(start: str, name: str, model: "Model", records: "list[Record]") -> Any:
+    """Where the method starts: a theta, or the estimates of an estimator."""
+    if "=" in start:
+        return np.asarray(model.prior.vector(parse_settings(start.split(","), option="--start")))
+    from greybayes.amortized.estimator import load
+
+    # Passed only where it is a user's own: a shipped estimator knows its model.
+    return load(start, model if ".py" in name else None).estimate(records, engine="numpy")

@@ -80,7 +80,7 @@ def fit_of(model: "Model", record: "Record", theta: "np.ndarray", u: "np.ndarray
     return {"fit_percent": fit} if math.isfinite(fit) else {}
 
 
-def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any]:
     """`NAME=VALUE` texts: whole numbers, numbers, true, false, none, or words.
 
     >>> parse_settings(["burn_in=100", "proposal=guided", "threshold=0.5", "n_particles=none"])
@@ -92,9 +92,9 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, found, value = (part.strip() for part in text.partition("="))
         if not found or not name or not value:
-            raise GreybayesError(f"--set got {text!r}, expected NAME=VALUE.")
+            raise GreybayesError(f"{option} got {text!r}, expected NAME=VALUE.")
         if name in settings:
-            raise GreybayesError(f"--set gives {name} twice; give it once.")
+            raise GreybayesError(f"{option} gives {name} twice; give it once.")
         settings[name] = parse_value(value)
     return settings
 

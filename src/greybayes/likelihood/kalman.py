@@ -143,6 +143,7 @@ def _checked(model: Model | str) -> Model:
 
 
 def _float64(model: Model, theta, record: Record):
+    model.prior.vectors(np.atleast_2d(np.asarray(theta, float)))  # Refuses what is no theta.
     signals = measured(model, record)
     return tuple(jnp.asarray(a, jnp.float64) for a in (theta, *signals))
 

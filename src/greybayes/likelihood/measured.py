@@ -25,7 +25,7 @@ def measured(model: Model, record: Record) -> Measured:
     A record without u takes the input of the model's own design, where that is not random.
     """
     n_steps, name = record.n_steps, type(model).__name__
-    label = f"record {record.name}" if record.name else "the record"
+    label = _label(record)
     if record.dt is not None and abs(record.dt - model.dt) > 1e-3 * model.dt:
         raise RecordError(
             f"{label} has dt = {record.dt:g}, {name} has {model.dt:g}; resample the record, or set "
@@ -51,6 +51,10 @@ def measured(model: Model, record: Record) -> Measured:
     return Measured(record.y, u)
 
 
+def _label(record: Record) -> str:
+    return f"record {record.name}" if record.name else "the record"
+
+
 def measured_batch(model: Model, records: Sequence[Record]) -> Measured:
     """The signals of several records as one batch: the short ones end with missing samples.
 
@@ -61,6 +65,13 @@ def measured_batch(model: Model, records: Sequence[Record]) -> Measured:
     array([3, 0])
     """
     signals = [measured(model, record) for record in records]
+    for record in records:
+        if record.n_steps < 2 or np.isnan(record.y).all():
+            seen = int((~np.isnan(record.y)).any(1).sum())
+            raise RecordError(
+                f"{_label(record)} has {seen} samples that were measured; expected two or more to "
+                "learn from."
+            )
     longest = max(len(each.y) for each in signals)
 
     def filled(a: np.ndarray, **how) -> np.ndarray:

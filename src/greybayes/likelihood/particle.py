@@ -1,7 +1,7 @@
 """Particle filters: an unbiased likelihood of any model whose observation has a density.
 
 `filter_pass` is the filter for one record and one theta, pure, for use inside compiled code;
-`batch_increments` runs many. Records and answers are those of `monte_carlo`.
+`batch_passes` runs many. Records and answers are those of `monte_carlo`.
 """
 
 import functools
@@ -154,13 +154,6 @@ class Batch(NamedTuple):
     y: Float[Array, "batch steps output"] | Float[np.ndarray, "batch steps output"]
     u: Float[Array, "batch steps input"] | Float[np.ndarray, "batch steps input"]
     key: Key[Array, " batch"]
-
-
-def batch_increments(
-    model: Model, n_particles: int, settings: Filter, batch: Batch
-) -> Float[Array, "batch steps"]:
-    """The increments of many filters."""
-    return batch_passes(model, n_particles, settings, False, batch).increments
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

@@ -7,6 +7,7 @@ code; `smooth` is its border: a record in, trajectories out.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,10 @@ from jaxtyping import Array, Float, Int, Key
 from greybayes._lanes import as_key
 from greybayes._types import Seed
 from greybayes.drawing import clock, delayed
-from greybayes.errors import GreybayesError
+from greybayes.errors import GreybayesError, Status
 from greybayes.likelihood.density import Cloud, check_density, log_density, moved
 from greybayes.likelihood.measured import measured
+from greybayes.likelihood.monte_carlo import checked_or_chosen, status_of
 from greybayes.likelihood.particle import Filter, History, filter_pass
 from greybayes.likelihood.proposals import has_gaussian_transition
 from greybayes.likelihood.resampling import cumulated
@@ -37,39 +39,52 @@ _MANY = 1000
 _LEFT = 8
 
 
+class Smoothed(NamedTuple):
+    """Trajectories of the states of one record."""
+
+    x: Float[np.ndarray, "trajectory steps state"]
+    n_particles: int
+    status: Status
+    """`collapsed` where the particles lost the record, see `particle_filter`."""
+
+
 def smooth(
     model: Model | str,
     theta: Float[np.ndarray, " param"] | list[float],
     record: Record,
     *,
     key: Seed = 0,
-    n_particles: int = 500,
+    n_particles: int | None = None,
     n_trajectories: int = 100,
     settings: Filter = Filter(),  # noqa: B008  # Frozen.
     rejection: bool | None = None,
     max_tries: int = 16,
-) -> Float[np.ndarray, "trajectory steps state"]:
+) -> Smoothed:
     """Trajectories of the states, drawn from their distribution given the whole record.
 
-    With `rejection` a particle is first proposed by its weight alone, at most `max_tries` times,
-    before it is drawn exactly; that needs a Gaussian transition. None chooses what is faster.
+    `n_particles` is chosen (`choose_particles`) where it is None. With `rejection` a particle is
+    first proposed by its weight alone, at most `max_tries` times, before it is drawn exactly; that
+    needs a Gaussian transition. None chooses what is faster.
 
     >>> import greybayes as gb
     >>> record = gb.simulate("growth2", np.array([0.7, 1.0, 0.5, 0.1]), key=1)[0]
-    >>> smooth("growth2", [0.7, 1.0, 0.5, 0.1], record, n_trajectories=10).shape
+    >>> smooth("growth2", [0.7, 1.0, 0.5, 0.1], record, n_trajectories=10).x.shape
     (10, 200, 1)
     """
     model = get_model(model)
     check_density(model, "transition", "observation", who="a particle smoother")
-    if min(n_particles, n_trajectories, max_tries) < 1:
+    if min(n_trajectories, max_tries) < 1:
         raise GreybayesError(
-            f"n_particles is {n_particles}, n_trajectories {n_trajectories} and max_tries "
-            f"{max_tries}, expected 1 or more of each."
+            f"n_trajectories is {n_trajectories} and max_tries {max_tries}, expected 1 or more of "
+            "each."
         )
-    rejection = _chosen(model, n_particles, rejection)
+    key_choice, key_passes = jr.split(as_key(key))
+    vector = model.prior.vector(theta)
+    n = checked_or_chosen(model, n_particles, vector, record, key_choice, settings)
     y, u = (jnp.asarray(a, jnp.float32) for a in measured(model, record))
-    how = n_particles, n_trajectories, settings, rejection, max_tries
-    return np.asarray(_smoothed(model, how, model.prior.vector(theta), y, u, as_key(key)), float)
+    how = n, n_trajectories, settings, _chosen(model, n, rejection), max_tries
+    x, passed = jax.device_get(_smoothed(model, how, vector, y, u, key_passes))
+    return Smoothed(x.astype(float), n, status_of(passed, n))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -79,9 +94,10 @@ def _smoothed(model: Model, how, theta, y, u, key):
     key_filter, key_back = jr.split(key)
     passed = filter_pass(model, p, y, late, key_filter, n_particles, settings, keep=True)
     assert passed.history is not None
-    return backward_pass(
+    x = backward_pass(
         model, p, late, passed.history, key_back, n_trajectories, rejection, max_tries
     )
+    return x, passed._replace(history=None)
 
 
 def backward_pass(

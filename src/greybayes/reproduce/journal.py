@@ -4,13 +4,12 @@ A run that is stopped goes on with the first cell that the file does not have.
 """
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from greybayes._files import write_atomically
+from greybayes._files import finite, write_atomically
 from greybayes._version import __version__
 from greybayes.errors import GreybayesError
 from greybayes.reproduce.provenance import describe_commit, describe_machine
@@ -55,7 +54,7 @@ class Journal:
     def _put(self, name: str, found: Cell, started: float) -> None:
         spent = round(time.perf_counter() - started, 3)
         commit = describe_commit(self.path.parent)
-        self.cells[name] = _finite({**found, "seconds": spent, "commit": commit})
+        self.cells[name] = finite({**found, "seconds": spent, "commit": commit})
         self._write()
 
     def finish(self) -> None:
@@ -74,15 +73,6 @@ class Journal:
         }
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
         write_atomically(self.path, text.encode(), GreybayesError)
-
-
-def _finite(value: Any) -> Any:
-    """With null for what is no number: JSON has no infinity."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read(path: Path) -> dict[str, Any]:
