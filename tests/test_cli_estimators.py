@@ -175,10 +175,26 @@ def test_refine_prints_the_exact_answer_and_its_rung(lg, trained):
     records = gb.read_records("records.csv", outputs=["y"], inputs=["u"])
     expected = gb.refine(trained, records, key=3, settings={"min_ess": 200})
     for each, estimate in zip(printed["records"], expected, strict=True):
-        assert each["diagnostics"]["rung"] in ("importance", "adapted", "mcmc")
+        assert each["diagnostics"]["rung"] == estimate.diagnostics["rung"]
         assert each["diagnostics"]["ess"] >= 200
         means = [p["mean"] for p in each["parameters"]]
         np.testing.assert_allclose(means, estimate.mean, rtol=1e-6)
+
+
+def test_refine_says_how_it_was_obtained_and_what_it_is_worth(lg, trained):
+    trained.save("tiny.estimator")
+    shown = " ".join(ok("estimate", "tiny.estimator", "records.csv", "--refine").split())
+    assert shown.count("rung ") == 3
+    assert "effective draws" in shown
+    assert "k-hat" in shown
+    assert "log evidence" in shown
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-3"])
+def test_a_number_of_draws_that_is_none_is_one_sentence(lg, trained, value):
+    trained.save("tiny.estimator")
+    refuse = ("estimate", "tiny.estimator", "records.csv", "--refine", "--set", f"min_ess={value}")
+    assert "min_ess is" in refused(*refuse)
 
 
 def test_settings_of_refine_need_refine(lg):

@@ -65,8 +65,9 @@ class Refine:
         for name, least in (("n_draws", 100), ("max_draws", self.n_draws), ("max_adaptations", 0)):
             if getattr(self, name) < least:
                 raise GreybayesError(f"{name} is {getattr(self, name)}, expected {least} or more.")
-        if not self.variance > 0:
-            raise GreybayesError(f"variance is {self.variance}, expected more than 0.")
+        for name in ("variance", "min_ess"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise GreybayesError(f"{name} is {getattr(self, name)}, expected more than 0.")
         if self.n_particles is not None and self.n_particles < 1:
             raise GreybayesError(f"n_particles is {self.n_particles}, expected 1 or more.")
 
@@ -146,7 +147,12 @@ class _Run:
             )
             for estimate, proposal in zip(fast, first, strict=True)
         ]
-        self.log_liks.choose(np.array(near), key_particles, settings.variance)
+        self.log_liks.choose(
+            np.array(near),
+            key_particles,
+            settings.variance,
+            tell=lambda done: self.watch(Progress(done, len(records), "placing nodes")),
+        )
         self.weighed = [Weighed.before(proposal, self.model.prior.size) for proposal in first]
         self.adaptations = np.zeros(len(records), int)
         self.failed: list[int] = []
@@ -254,9 +260,7 @@ class _Run:
         diagnostics = {
             "rung": RUNGS[2 if row in self.chained else int(self.adaptations[row] > 0)],
             "ess": weighed.ess,
-            "k_hat": weighed.k_hat,
             "n_draws": len(weighed.thetas),
-            "log_evidence": weighed.log_evidence,
             **self.log_liks.told(row),
             **fast.diagnostics,
         }
@@ -268,16 +272,19 @@ class _Run:
         }
         if row in self.chained:
             chained = self.chained[row]
-            status = chained.status if chained.status is not Status.ok else fast.status
+            # A record that the model cannot have made is the better reason.
+            status = chained.status if fast.status is Status.ok else fast.status
+            # Weights that did not serve have no say, not of the evidence either.
             diagnostics = {**diagnostics, **chained.diagnostics}
             # One number, as on the other rungs: of the parameter that has fewest.
             diagnostics["ess"] = min(chained.diagnostics["ess"].values())
             return chained.replace(status=status, diagnostics=diagnostics, **common)
+        own = {"k_hat": weighed.k_hat, "log_evidence": weighed.log_evidence}
         return Estimate.from_samples(
             fast.names,
             weighed.thetas,
             weighed.weights,
-            diagnostics=diagnostics,
+            diagnostics=diagnostics | own,
             status=fast.status,
             **common,
         )

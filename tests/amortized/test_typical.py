@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import greybayes as gb
 from greybayes.amortized import typical
+from greybayes.amortized.estimator import PRETRAINED, SUFFIX
 
 N, SUMMARY = 3000, 12
 
@@ -66,3 +68,22 @@ def test_a_summary_with_a_constant_entry_can_be_compared():
 def test_many_parameters_have_no_products():
     assert typical._basis(np, np.zeros((1, 11))).shape == (1, 23)
     assert typical._basis(np, np.zeros((1, 3))).shape == (1, 10)
+
+
+SHIPPED = sorted(file.stem for file in PRETRAINED.glob(f"*{SUFFIX}"))
+# One of them in every run, all of them in `make accuracy`.
+_SLOW = pytest.mark.accuracy
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "growth2" else pytest.param(name, marks=_SLOW) for name in SHIPPED],
+)
+def test_false_alarms_of_the_shipped_ones_are_one_in_a_hundred(name):
+    n = 2000
+    estimator = gb.load(name)
+    y = gb.simulate(estimator.model, count=n, key=31).y
+    p = typical.p_values(estimator.arrays["typical.reference"], estimator.outputs(y).distance)
+    # The reference has as little as 2,000 draws of its own, which scatter as much.
+    error = np.sqrt(0.01 * 0.99 * (1 / n + 1 / len(estimator.arrays["typical.reference"])))
+    assert (p < typical.LEVEL).mean() == pytest.approx(0.01, abs=4 * error)

@@ -172,6 +172,21 @@ def _first(made: gb.Paths):
     return made.model, made.theta[0]
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda y: 0.0 * y, "y stays at one value for 200 samples: look for a dead or saturated"),
+        (lambda y: 0.0 * y + 3.0, "y stays at one value for 200 samples"),
+        (lambda y: 50.0 * y, "look at its unit"),
+        (lambda y: np.where(np.arange(len(y))[:, None] == 70, 1e3, y), "outlier"),
+    ],
+)
+def test_the_sentence_names_the_likely_cause(change, sentence):
+    record = paths("linear-gaussian")[0]
+    spoilt = gb.Record(change(record.y), record.u)
+    assert sentence in check("linear-gaussian", spoilt, truth("linear-gaussian", LINEAR)).sentence
+
+
 def test_a_coarse_converter_is_no_dead_sensor():
     for i, record in enumerate(paths("linear-gaussian")):
         rounded = gb.Record(np.round(2 * record.y) / 2, record.u)

@@ -95,7 +95,7 @@ class Posterior:
         if self.fixed:
             return
         chosen = [
-            choose_for(self.model, place, self.signals, self._new_key(), self.settings.filter)
+            choose_for(self.model, place, self.signals, self._new_key(), self.settings.filter)[0]
             for place in np.moveaxis(thetas, 1, 0)
         ]
         self.n_particles = np.max(chosen, axis=0)

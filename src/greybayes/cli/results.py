@@ -50,7 +50,8 @@ def print_estimates(
     for record, estimate, fit, misfit, others in results:
         table = estimate.table(truth_of(record, estimate.names))
         table.title = record.name or None
-        table.caption = f"fit {fit['fit_percent']:.1f} %" if fit else None
+        told = [f"fit {fit['fit_percent']:.1f} %"] if fit else []
+        table.caption = "; ".join([*told, *_refined(estimate)]) or None
         Console().print(table)
         if estimate.status is not Status.ok:
             label = record.name or "the record"
@@ -67,6 +68,17 @@ def print_estimates(
                 )
     if report is not None:
         typer.echo(f"Wrote {report}.")
+
+
+def _refined(estimate: "Estimate") -> list[str]:
+    """How a refined estimate was obtained, and what it is worth."""
+    told = estimate.diagnostics
+    if "rung" not in told:
+        return []
+    words = [f"rung {told['rung']}", f"{told['ess']:.0f} effective draws"]
+    more = {"k_hat": "k-hat {:.2f}", "log_evidence": "log evidence {:.2f}"}
+    words += [form.format(told[name]) for name, form in more.items() if name in told]
+    return [", ".join(words)]
 
 
 def fit_of(model: "Model", record: "Record", theta: "np.ndarray", u: "np.ndarray | None"):

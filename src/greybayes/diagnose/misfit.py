@@ -35,6 +35,8 @@ LEVEL = 0.01
 _LONG_RUN = 8
 # In samples: a delay that is worth a word.
 _LATE = 0.4
+# So many times the standard deviation that the estimate allows: as another unit makes it.
+_OTHER_UNIT = 5.0
 # For slopes, as a share of the prior's standard deviation.
 _STEP = 1e-3
 
@@ -233,12 +235,31 @@ def _delay(
 def advice(failed: tuple[Check, ...]) -> list[str]:
     """What was found and what to do, in clauses, the most telling first, and no more than two."""
     dead = [c for c in failed if c.name == "run" and c.value >= _LONG_RUN]
-    # A dead sensor spoils all else; and residuals say more than the records they come from.
-    told_of = dead or [c for c in failed if c.expected is None] or failed
+    # A dead sensor spoils all else, and so does a wrong unit; and residuals say more than the
+    # records they come from.
+    told_of = dead or _scaled(failed) or [c for c in failed if c.expected is None] or failed
     # A small part of a sample is what any misfit may look like.
     told_of = [c for c in told_of if c.name != "delay" or abs(c.value) >= _LATE] or told_of
     clauses = {check.name: _ADVICE[check.name](check) for check in reversed(told_of)}
     return [clauses[name] for name in _ADVICE if name in clauses][:2]
+
+
+def _scaled(failed: tuple[Check, ...]) -> list[Check]:
+    """The standard deviation where all of an output is many times too large, or too small."""
+
+    def times(name: str, output: str) -> float:
+        found = [c for c in failed if (c.name, c.output) == (name, output)]
+        return found[0].value / max(found[0].expected or (np.inf,)) if found else 1.0
+
+    def is_scaled(check: Check) -> bool:
+        low, high = check.expected or (check.value, check.value)
+        if check.value < low / _OTHER_UNIT:
+            return True
+        # Outliers raise the largest value far more than the standard deviation.
+        raised = check.value / max(high, 1e-300)
+        return raised > _OTHER_UNIT and times("largest", check.output) < 3 * raised
+
+    return [check for check in failed if check.name == "std" and is_scaled(check)]
 
 
 def _sentence(failed: tuple[Check, ...]) -> str:

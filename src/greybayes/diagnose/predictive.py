@@ -142,7 +142,8 @@ def _resolution(values: Float[np.ndarray, " seen"]) -> float:
     scale = float(np.abs(values).max(initial=0.0)) or 1.0
     steps = np.diff(np.sort(values))
     steps = steps[steps > 1e-7 * scale]
-    return float(steps.min(initial=scale))
+    # Of a record that never moves nothing is known, least of all that its converter is coarse.
+    return float(steps.min(initial=scale)) if len(steps) else 1e-7 * scale
 
 
 def _longest_run(

@@ -59,6 +59,7 @@ class ManyLogLiks:
         self.filter = settings or (Filter.looking_ahead(model) if self.is_drawn else Filter())
         self._given = n_particles
         self.n_particles = np.full(len(signals.y), n_particles or 0)
+        self._variances = np.full(len(signals.y), np.nan)
         self._nodes: list[Nodes | None] = [None] * len(signals.y)
 
     @property
@@ -77,24 +78,27 @@ class ManyLogLiks:
         key: Key[Array, ""],
         variance: float,
         rows: Int[np.ndarray, " record"] | None = None,
+        tell: Callable[[int], None] = lambda done: None,
     ) -> None:
         """Choose what each record needs near some thetas: nodes, or particles for this variance.
 
         Particles are chosen at the first of the thetas, unless they were given. `rows` are the
-        records of the thetas, where those are not of all.
+        records of the thetas, where those are not of all; `tell` hears how many have nodes.
         """
         if not self.is_drawn:
             return
         rows = np.arange(len(self.signals.y)) if rows is None else rows
         key_nodes, key_particles = jr.split(key)
         if self.kind == "grid":
-            for row, near, each in zip(rows, thetas, jr.split(key_nodes, len(rows)), strict=True):
+            keys = jr.split(key_nodes, len(rows))
+            for done, (row, near, each) in enumerate(zip(rows, thetas, keys, strict=True), 1):
                 signals = Measured(*(a[row] for a in self.signals))
                 self._nodes[row] = choose_nodes(self.model, near, signals, each, self.filter)
+                tell(done)
         without = self.n_nodes[rows] == 0
         if self._given is None and without.any():
             signals = Measured(*(a[rows[without]] for a in self.signals))
-            self.n_particles[rows[without]] = choose_for(
+            self.n_particles[rows[without]], self._variances[rows[without]] = choose_for(
                 self.model, thetas[without, 0], signals, key_particles, self.filter, variance
             )
 
@@ -110,7 +114,10 @@ class ManyLogLiks:
         nodes = int(self.n_nodes[row])
         if nodes:
             return {"likelihood": "grid", "n_nodes": nodes}
-        return {"likelihood": "particle", "n_particles": int(self.n_particles[row])}
+        told = {"likelihood": "particle", "n_particles": int(self.n_particles[row])}
+        # Where the number was given, nobody measured it.
+        variance = float(self._variances[row])
+        return told if np.isnan(variance) else {**told, "log_lik_variance": variance}
 
     def at(
         self,

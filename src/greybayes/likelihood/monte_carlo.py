@@ -210,7 +210,7 @@ def choose_particles(
     signals = measured_batch(model, [records] if isinstance(records, Record) else records)
     given = np.asarray(model.prior.vectors(np.atleast_2d(np.asarray(theta, float))))
     thetas = np.broadcast_to(given, (len(signals.y), model.prior.size))
-    return choose_for(model, thetas, signals, as_key(key), settings, variance).tolist()
+    return choose_for(model, thetas, signals, as_key(key), settings, variance)[0].tolist()
 
 
 def choose_for(
@@ -220,9 +220,9 @@ def choose_for(
     key: Key[Array, ""],
     settings: Filter,
     variance: float = 1.0,
-) -> Int[np.ndarray, " record"]:
-    """`choose_particles` for a batch of signals, a theta for each."""
-    chosen = np.full(len(thetas), _FIRST)
+) -> tuple[Int[np.ndarray, " record"], Float[np.ndarray, " record"]]:
+    """`choose_particles` for a batch of signals, a theta for each, with the variances reached."""
+    chosen, reached = np.full(len(thetas), _FIRST), np.full(len(thetas), np.inf)
     # How often a number was found to be enough, and whether another was found to be too few.
     sure, raised = np.zeros(len(thetas), int), np.zeros(len(thetas), bool)
     left = np.arange(len(thetas))
@@ -240,9 +240,10 @@ def choose_for(
         few, plenty = ratio > _ABOUT, (needed < n) & ~raised[now]
         chosen[now] = np.where(few | plenty, np.minimum(needed, MOST_PARTICLES), n).astype(int)
         raised[now] |= few
+        reached[now] = ratio * variance
         sure[now] = np.where(chosen[now] == n, sure[now] + 1, 0)
         left = np.setdiff1d(left, now[(sure[now] >= _SURE) | (few & (n == MOST_PARTICLES))])
-    return chosen
+    return chosen, reached
 
 
 def _checked(model: Model | str) -> Model:
