@@ -35,7 +35,7 @@ bench-simulate: .venv/ready ## measure the simulator, and write benchmarks/resul
 	$(BIN)/python benchmarks/render.py
 
 bench-train bench-estimate: bench-%: .venv/ready ## the same for training and for estimators; needs PyTorch
-	$(BIN)/python -c "import torch" || $(BIN)/python -m pip install --quiet torch
+	$(BIN)/python -c "import torch" || $(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python benchmarks/$*.py
 	$(BIN)/python benchmarks/render.py
 
