@@ -155,6 +155,7 @@ class _Run:
         )
         self.weighed = [Weighed.before(proposal, self.model.prior.size) for proposal in first]
         self.adaptations = np.zeros(len(records), int)
+        self.followed: set[int] = set()
         self.failed: list[int] = []
         self.chained: dict[int, Estimate] = {}
 
@@ -167,7 +168,9 @@ class _Run:
             for count in sorted(set(wanted.values())):
                 rows = [row for row, each in wanted.items() if each == count]
                 self._round(np.array(rows), count, f"round {number}")
-            self._follow([row for row in wanted if self._is_elsewhere(row)])
+            for row in wanted:
+                if self._is_elsewhere(row):
+                    self._follow(row)
             left = {row: self._wanted(row) for row in wanted}
             wanted = {row: count for row, count in left.items() if count}
 
@@ -175,24 +178,33 @@ class _Run:
         """Whether the nodes of a record may lie where its posterior is not."""
         weighed = self.weighed[row]
         has_nodes = self.log_liks.told(row)["likelihood"] == "grid"
-        return has_nodes and weighed.ess < _ELSEWHERE * len(weighed.thetas)
+        # Nodes that followed the weights once, and gave enough draws, are where they should be.
+        settled = row in self.followed and self._is_done(row)
+        return has_nodes and not settled and weighed.ess < _ELSEWHERE * len(weighed.thetas)
 
-    def _follow(self, rows: list[int]) -> None:
+    def _follow(self, row: int) -> None:
         """Place nodes where the weights are, and weigh with them all that was drawn so far."""
-        for row in rows:
-            weighed = self.weighed[row]
-            drawn = weighed.adapted(self.line).sample(NEAR - 1, self.rng)
-            near = np.vstack([weighed.mean, drawn])
-            self._key, key_nodes, key = jr.split(self._key, 3)
-            one = np.array([row])
-            self.log_liks.choose(near[None], key_nodes, self.settings.variance, one)
-            weighed.weigh(self._log_targets(weighed.thetas[None], one, key)[0])
+        weighed = self.weighed[row]
+        drawn = weighed.adapted(self.line).sample(NEAR - 1, self.rng)
+        near = np.vstack([weighed.mean, drawn])
+        self._key, key_nodes, key = jr.split(self._key, 3)
+        one = np.array([row])
+        # Weights of few draws reach so far that there may be no nodes for all of it; those that
+        # followed before are near enough to go on with.
+        keep = row in self.followed
+        self.log_liks.choose(near[None], key_nodes, self.settings.variance, one, keep=keep)
+        self.followed.add(row)
+        weighed.weigh(self._log_targets(weighed.thetas[None], one, key)[0])
+
+    def _is_done(self, row: int) -> bool:
+        weighed = self.weighed[row]
+        return weighed.k_hat <= _TRUSTED_K and weighed.ess >= self.settings.min_ess
 
     def _wanted(self, row: int) -> int:
         """How many more draws a record needs, from the proposal that it then has."""
         settings, weighed = self.settings, self.weighed[row]
         n, trusted = len(weighed.thetas), weighed.k_hat <= _TRUSTED_K
-        if trusted and weighed.ess >= settings.min_ess:
+        if self._is_done(row):
             return 0
         # More of the same where that is not far, or nothing is left to learn.
         needed = int(1.1 * n * settings.min_ess / max(weighed.ess, 1e-9)) - n

@@ -79,11 +79,14 @@ class ManyLogLiks:
         variance: float,
         rows: Int[np.ndarray, " record"] | None = None,
         tell: Callable[[int], None] = lambda done: None,
+        *,
+        keep: bool = False,
     ) -> None:
         """Choose what each record needs near some thetas: nodes, or particles for this variance.
 
         Particles are chosen at the first of the thetas, unless they were given. `rows` are the
-        records of the thetas, where those are not of all; `tell` hears how many have nodes.
+        records of the thetas, where those are not of all; `tell` hears how many have nodes. With
+        `keep` a record that has nodes keeps them where no others are found.
         """
         if not self.is_drawn:
             return
@@ -93,7 +96,8 @@ class ManyLogLiks:
             keys = jr.split(key_nodes, len(rows))
             for done, (row, near, each) in enumerate(zip(rows, thetas, keys, strict=True), 1):
                 signals = Measured(*(a[row] for a in self.signals))
-                self._nodes[row] = choose_nodes(self.model, near, signals, each, self.filter)
+                found = choose_nodes(self.model, near, signals, each, self.filter)
+                self._nodes[row] = self._nodes[row] if keep and found is None else found
                 tell(done)
         without = self.n_nodes[rows] == 0
         if self._given is None and without.any():
