@@ -2,13 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-train test accuracy check format lock bench-simulate bench-train bench-estimate bench-classical bench-posterior reproduce-quick clean
+.PHONY: demo test accuracy check format lock bench-simulate bench-train bench-estimate bench-classical bench-posterior reproduce-quick clean
 
-demo: .venv/ready ## estimate a record, make the answer exact, and write the report to look at
+demo: .venv/ready ## estimate a record, train, make the answer exact, and write the report to look at
 	$(BIN)/python examples/demo.py
-
-demo-train: .venv/ready ## train an estimator for a minute
-	$(BIN)/python examples/demo_train.py
 
 test: .venv/ready check ## lint, types and all quick tests
 	$(BIN)/python -m pytest -q -n auto

@@ -31,7 +31,7 @@ from greybayes.classical.methods import Progress, get_method  # noqa: E402
 from greybayes.errors import Status  # noqa: E402
 from greybayes.likelihood.measured import measured_batch  # noqa: E402
 from greybayes.likelihood.monte_carlo import log_liks  # noqa: E402
-from greybayes.likelihood.particle import Filter  # noqa: E402
+from greybayes.likelihood.particle import Batch, Filter  # noqa: E402
 from greybayes.reproduce.signals import TRUTHS  # noqa: E402
 
 SEED = 1
@@ -138,7 +138,7 @@ def bootstrap_filter(folder: Path, n_particles: int = 500, rounds: int = 15) -> 
     keys = jr.split(jr.key(SEED), len(y))
 
     def ours() -> np.ndarray:
-        return log_liks(model, n_particles, Filter(), thetas, y, u, keys)
+        return log_liks(model, n_particles, Filter(), Batch(thetas, y, u, keys))
 
     ours()
     best: dict[str, float] = {"ours": np.inf, "particles": np.inf}

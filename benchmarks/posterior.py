@@ -53,7 +53,7 @@ def evaluation(folder: Path) -> None:
         "refine_seconds": round(seconds, 1),
         "rungs": {rung: sum(each["rung"] == rung for each in told) for rung in RUNGS},
         "efficiency": _quantiles([each["ess"] / each["n_draws"] for each in told]),
-        "k_hat": _quantiles([each["k_hat"] for each in told]),
+        "k_hat": _quantiles([each["k_hat"] for each in told if "k_hat" in each]),
         "n_nodes": _quantiles([each.get("n_nodes", 0) for each in told]),
         "over_cme_mh": _over_cme_mh(float(errors.mean())),
     }

@@ -1,4 +1,4 @@
-"""What `make demo` runs: estimate a record, make the answer exact, and write the report."""
+"""What `make demo` runs: estimate a record, train, make the answer exact, and write the report."""
 
 from pathlib import Path
 
@@ -21,14 +21,15 @@ def main() -> None:
     console.print(f"The record is in {FOLDER / 'growth2.csv'}.\n")
 
     pretrained = gb.load("growth2")
-    fast = pretrained.estimate(record)
     console.print("The estimate of the pretrained network, beside the truth:")
-    console.print(fast.table(TRUTH))
+    console.print(pretrained.estimate(record).table(TRUTH))
 
-    with console.status("Correcting it with the likelihood ..."):
+    train_a_minute(console, record, pretrained)
+
+    with console.status("Correcting the pretrained network's estimate with the likelihood ..."):
         exact = gb.refine(pretrained, record)
     told = exact.diagnostics
-    console.print("\nThe same, corrected with the likelihood until it is exact:")
+    console.print("\nThe pretrained network's, corrected with the likelihood until it is exact:")
     console.print(exact.table(TRUTH))
     console.print(f"{told['ess']:.0f} effective draws of {told['n_draws']} ({told['rung']}).")
 
@@ -37,10 +38,22 @@ def main() -> None:
         gb.write_report(report, "growth2", record, exact, validation=[fresh])
     console.print(
         "\nThe same from the command line: [bold]greybayes estimate growth2 demo/growth2.csv "
-        "--refine --report report.html[/bold]."
+        "--refine --report report.html[/bold]. Or write your own model in twelve lines: "
+        "docs/add-a-model.md."
     )
-    console.print("Train an estimator yourself in a minute: [bold]make demo-train[/bold].")
     console.print(f"\nOpen the report in a browser: {report.resolve()}", soft_wrap=True)
+
+
+def train_a_minute(console: Console, record: gb.Record, pretrained: gb.Estimator) -> None:
+    """What one minute of training gives, beside the network that is shipped."""
+    with console.status("Training a new estimator for one minute ..."):
+        trained = gb.train("growth2", minutes=1, seed=2)
+    trained.save(FOLDER / "growth2.estimator")
+    console.print("\nThe estimate of a network that was trained for one minute just now:")
+    console.print(trained.estimate(record).table(TRUTH))
+    for name, estimator in (("pretrained", pretrained), ("one minute", trained)):
+        risk = gb.bayes_risk(estimator, n_draws=4000)
+        console.print(f"Bayes risk, {name}: {risk.mean:.3f} ± {risk.standard_error:.3f} (prior: 1)")
 
 
 if __name__ == "__main__":

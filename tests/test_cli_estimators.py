@@ -23,6 +23,7 @@ from helpers.tiny import (
 )
 
 import greybayes as gb
+from greybayes.amortized.loop import Progress
 from greybayes.cli import estimators
 from greybayes.record import write_records
 from greybayes.zoo.fir import Fir
@@ -195,6 +196,49 @@ def test_a_number_of_draws_that_is_none_is_one_sentence(lg, trained, value):
     trained.save("tiny.estimator")
     refuse = ("estimate", "tiny.estimator", "records.csv", "--refine", "--set", f"min_ess={value}")
     assert "min_ess is" in refused(*refuse)
+
+
+def test_resume_prefers_the_checkpoint_and_refuses_what_it_would_ignore(lg, trained):
+    trained.save("twice.estimator")
+    Path("twice.estimator.partial").write_bytes(b"a checkpoint, cut short")
+    assert "twice.estimator.partial" in refused("train", "--resume", "twice.estimator")
+    told = refused("train", "--resume", "twice.estimator", "--steps", "5", "--seed", "2")
+    assert "leave out --steps, --seed" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--minutes", "inf"), "minutes is inf"),
+        (("--steps", "10", "--set", "width=1.5"), "width is 1.5, expected a whole number"),
+        (("--steps", "10", "--set", "dense=0"), "dense is 0, expected a whole number"),
+        (("--steps", "10", "--set", "devices=99"), "devices is 99, here are"),
+        (("--preset", "paper", "--set", "decays=0"), "decays is 0, expected a whole number"),
+        (("--steps", "10", "-o", "."), "is a folder: name a file in it"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_sentence_before_the_work(lg, options, sentence):
+    assert sentence in refused("train", "linear-gaussian", *options)
+
+
+def test_the_bar_shows_steps_speed_and_risks(monkeypatch):
+    seen = []
+
+    @contextlib.contextmanager
+    def told(task, total):
+        yield lambda *given: seen.append((task, *given))
+
+    monkeypatch.setattr(estimators, "bar", told)
+    with estimators._watched("Training a") as watch:
+        watch(Progress(10, 50, 1234.5, 0.25, 0.5, 3.0))
+    assert seen == [("Training a", 10, 50, "1,234 paths/s, risk 0.2500, validation 0.5000")]
+
+
+def test_info_tells_all_of_the_training():
+    facts = json.loads(ok("info", "growth2", "--json"))
+    header = gb.load("growth2").header
+    assert facts["seconds"] == header["seconds"] + header["before"]["seconds"]
+    assert (facts["batch"], facts["sizes"]["width"]) == (64, 48)
 
 
 def test_settings_of_refine_need_refine(lg):

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 from helpers.tiny import (
     N_STEPS,
+    SETTINGS,
     records_of,
     stop_at,
     train_tiny,
@@ -22,7 +23,12 @@ import greybayes as gb
 from greybayes.amortized import estimator as module
 from greybayes.amortized import forward
 from greybayes.amortized.estimator import PRETRAINED, SUFFIX, Estimator, load
-from greybayes.amortized.identity import check_identity, reference_path, weights_from
+from greybayes.amortized.identity import (
+    check_identity,
+    describe_theta,
+    reference_path,
+    weights_from,
+)
 from greybayes.amortized.risk import bayes_risk
 from greybayes.errors import EstimatorError
 from greybayes.zoo.fir import Fir
@@ -244,7 +250,55 @@ def test_an_input_rounded_as_a_file_rounds_it_is_the_same(lg):
     np.testing.assert_array_equal(lg.estimate(rounded).mean, lg.estimate(record).mean)
 
 
+def test_one_trained_for_any_input_reads_the_inputs_of_the_records(compiled):
+    settings = {**SETTINGS, "n_reference": 50}
+    any_input = gb.train(
+        "linear-gaussian", inputs="prbs", steps=10, n_steps=N_STEPS, settings=settings
+    )
+    assert any_input.input is None
+    records = list(gb.simulate("linear-gaussian", inputs="prbs", n_steps=N_STEPS, count=2, key=3))
+    both = [any_input.estimate(records, engine=engine) for engine in ("jax", "numpy")]
+    np.testing.assert_allclose(*([e.mean for e in each] for each in both), atol=1e-5)
+    swapped = any_input.estimate(changed(records[0], u=records[1].u))
+    assert np.abs(swapped.mean - both[0][0].mean).max() > 1e-6
+    with pytest.raises(EstimatorError, match=r"has no input; .* FILE:u=COLUMN"):
+        any_input.estimate(changed(records[0], u=None))
+
+
 # Which model it belongs to.
+
+
+class Small(gb.Model):
+    """An output of a thousandth."""
+
+    a = gb.Parameter(dist.Uniform(0.5e-3, 1.5e-3))
+    states, inputs, outputs = ("x",), (), ("y",)
+    sign = 1.0
+
+    def initial(self, u, p):
+        return gb.Known(0.0)
+
+    def transition(self, x, u, p, t):
+        return gb.Known(x)
+
+    def observation(self, x, u, p, t):
+        return dist.Normal(self.sign * p.a, 1e-5)
+
+
+class Turned(Small):
+    """The other sign."""
+
+    sign = -1.0
+
+
+def test_equations_of_small_outputs_are_compared_as_those_of_large_ones(lg):
+    header = {
+        "model": {"name": "small", "reference": reference_path(Small())},
+        "theta": describe_theta(Small().prior),
+    }
+    check_identity(Small(), header)
+    with pytest.raises(EstimatorError, match="equations have changed"):
+        check_identity(Turned(), header)
 
 
 def test_the_model_it_was_trained_for_is_the_one(lg):

@@ -11,6 +11,7 @@ from helpers.tiny import N_STEPS, SETTINGS, records_of
 import greybayes as gb
 from greybayes.amortized.network import (
     NETWORKS,
+    Network,
     Windows,
     all_sizes,
     dense_relu,
@@ -234,6 +235,29 @@ def test_a_users_module_runs_in_jax_whatever_engine_is_asked_for(own):
     record = records_of(estimator, 1)[0]
     expected = estimator.estimate(record).mean
     np.testing.assert_array_equal(estimator.estimate(record, engine="numpy").mean, expected)
+
+
+def test_a_users_network_for_many_records_is_used_as_it_is():
+    class Sum(Network):
+        """The sum of each channel."""
+
+        weight: jax.Array
+        n_summary: int = eqx.field(static=True)
+
+        def summarise(self, channels):
+            return channels.sum(1) * self.weight
+
+    network = Sum(jnp.ones(3), 3)
+    estimator = gb.train(
+        "linear-gaussian", network=network, steps=10, n_steps=N_STEPS, settings=SETTINGS
+    )
+    assert isinstance(estimator.weights.network, Sum)
+    assert estimator.header["architecture"]["network"] == "own"
+
+
+def test_an_own_module_has_no_checkpoint(own, tmp_path):
+    with pytest.raises(EstimatorError, match="leave out the checkpoint"):
+        gb.train("linear-gaussian", network=own[0], steps=10, checkpoint=tmp_path / "a.partial")
 
 
 def test_the_file_of_a_users_module_is_refused_with_what_it_needs(own, tmp_path):

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from helpers.commands import ok
@@ -11,9 +12,12 @@ from helpers.tiny import N_STEPS, NEVER, assert_same_weights, records_of, run_ki
 
 import greybayes as gb
 from greybayes.amortized import loop, paper
+from greybayes.amortized.dataset import split_by_theta
 from greybayes.amortized.paper import PaperSettings, make_steps, rate
 from greybayes.amortized.store import read_file, write_file
+from greybayes.amortized.training import Architecture, Experiment, make_weights
 from greybayes.errors import EstimatorError
+from greybayes.inputs import from_dict
 
 SETTINGS = {
     "n_thetas": 16,
@@ -86,7 +90,43 @@ def test_the_best_validation_weights_are_kept(trained):
 def test_the_last_weights_are_kept_where_they_are_the_best(trained):
     first = train(epochs=1)
     assert validation_losses(first) == validation_losses(trained)[:1]
-    np.testing.assert_array_equal(first.header["history"][0]["epoch"], 1)
+    # They are not those of the start, which were the best before.
+    architecture = Architecture(**first.header["architecture"])
+    model = gb.get_model("linear-gaussian")
+    assert model.design is not None
+    start = make_weights(Experiment(model, model.design, N_STEPS), architecture, 0)
+    before, after = (each.network.layers[0].inputs[0] for each in (start, first.weights))
+    assert not np.array_equal(before, after)
+
+
+def test_a_network_that_reads_u_is_trained_with_the_input_that_it_is_used_with():
+    estimator = train(network="windows", sizes={"width": 8, "dense": 8}, epochs=2)
+    history = estimator.header["history"]
+    design = from_dict(estimator.header["input"])
+    sizes = SETTINGS["n_thetas"], SETTINGS["n_paths"]
+    paths = gb.offline_set("linear-gaussian", *sizes, inputs=design, n_steps=N_STEPS, key=0)
+    rows = split_by_theta(paths, SETTINGS["n_paths"], 0.75, 0).validation
+    # The validation loss that was told is the one with that input.
+    network, head = estimator.weights.network, estimator.weights.head
+    summary = network.summarise(estimator.scaling.channels(jnp, paths.y[rows], estimator.input))
+    loss = float(head.loss(summary, jnp.asarray(paths.theta[rows])).mean())
+    assert loss == pytest.approx(min(each["validation_loss"] for each in history), rel=1e-4)
+    with pytest.raises(EstimatorError, match="knows one input for all records"):
+        gb.train("fir", preset="paper", inputs="prbs", network="windows")
+
+
+def test_a_model_with_a_random_design_is_trained_for_one_of_its_signals():
+    few = {**SETTINGS, "epochs": 1}
+    estimator = gb.train("fir", preset="paper", n_steps=N_STEPS, settings=few)
+    assert estimator.input is not None
+    record = gb.simulate("fir", inputs=estimator.input, n_steps=N_STEPS, key=1)[0]
+    assert estimator.estimate(record).mean.shape == (2,)
+
+
+@pytest.mark.parametrize("name", ["batch", "decays", "epochs", "n_paths", "devices"])
+def test_a_setting_that_is_no_whole_number_is_one_sentence(name):
+    with pytest.raises(EstimatorError, match=f"{name} is 0, expected a whole number"):
+        PaperSettings(**{name: 0})
 
 
 def test_early_stopping_ends_the_run(stopped):

@@ -115,6 +115,9 @@ class Estimator:
                 f"greybayes train --resume {path}."
             )
         check_header(header, path)
+        trained_for = (header["n_steps"], len(header["inputs"]))
+        if arrays.get("input", np.empty(trained_for)).shape != trained_for:
+            raise EstimatorError(f"{path} holds an input of another shape than its header says.")
         halves = [name for name, array in arrays.items() if array.dtype == np.float16]
         estimator = cls(header, arrays | {name: arrays[name].astype(np.float32) for name in halves})
         if model is not None:
@@ -133,7 +136,9 @@ class Estimator:
         several = [records] if isinstance(records, Record) else list(records)
         if not several:
             return []
-        found = self.outputs(self._checked(several), engine=engine)
+        y = self._checked(several)
+        u = self._inputs(several) if self.input is None else None
+        found = self.outputs(y, u, engine=engine)
         seconds = (time.perf_counter() - started) / len(several)
         common = {
             "method": "deepbayes",
@@ -300,6 +305,20 @@ class Estimator:
             )
         self._check_inputs([record for record in records if record.u is not None])
         return y.astype(np.float32)
+
+    def _inputs(self, records: list[Record]) -> Float[np.ndarray, "batch steps input"]:
+        """The inputs of all records, where it was trained for any of a design."""
+        shape = (self.n_steps, len(self.header["inputs"]))
+        for record in records:
+            if record.u is None or record.u.shape != shape:
+                came = "no input" if record.u is None else f"inputs of shape {record.u.shape}"
+                raise self._refusal(
+                    record,
+                    f"has {came}; this estimator was trained for any input of the design "
+                    f"{self.header['input']['design']}, of shape {shape}. Name the columns: "
+                    "FILE:u=COLUMN.",
+                )
+        return np.stack([record.u for record in records if record.u is not None]).astype(np.float32)
 
     def _check_inputs(self, records: list[Record]) -> None:
         trained = self.input

@@ -81,6 +81,17 @@ def check_header(header: Mapping[str, Any], path: object) -> None:
                 if name.startswith(prefix)
                 and (len(values) != len(header[names]) or not _all(values, _NUMBER))
             ]
+        found += [
+            f"scaling.{name}"
+            for name in ("y_scale", "u_scale")
+            if not all(value > 0 for value in scaling[name])
+        ]
+        needed = {"posterior": ("dense", "components"), "bounded": ("dense",)}
+        found += [
+            f"architecture.sizes.{name}"
+            for name in needed.get(header["architecture"]["head"], ())
+            if name not in sizes
+        ]
     if found:
         raise _refusal(path, found[0])
 

@@ -17,6 +17,7 @@ from jaxtyping import Float, PyTree
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.estimator import Estimator, load
 from greybayes.amortized.heads import normalised_error
+from greybayes.amortized.network import Network
 from greybayes.amortized.training import (
     BLOCK,
     Block,
@@ -36,6 +37,7 @@ from greybayes.simulation import Paths
 
 EVERY_SECONDS = 20.0
 """How often a checkpoint is written."""
+_TRIAL_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Trained(NamedTuple):
     settings: Any
     history: list[dict[str, Any]]
     share_diverged: float
+    is_own: bool = False
+    """Whether the network is a user's own module."""
 
 
 def risk_on(weights: Weights, scaling: Scaling, paths: Paths) -> Float[np.ndarray, " count"]:
@@ -95,7 +99,7 @@ def settle_steps(block: Block, state: State, minutes: float, started: float) -> 
     """How many steps fit in the time, from the measured speed. The trial steps are thrown away."""
     jax.block_until_ready(block(state, BLOCK))
     trials, start = 0, time.perf_counter()
-    while trials < 3 or time.perf_counter() - start < 0.02 * 60 * minutes:
+    while trials < 3 or time.perf_counter() - start < min(0.02 * 60 * minutes, _TRIAL_SECONDS):
         jax.block_until_ready(block(state, BLOCK))
         trials += 1
     per_step = (time.perf_counter() - start) / trials / BLOCK
@@ -150,7 +154,7 @@ def run(
     settings: Settings,
     *,
     minutes: float | None = None,
-    module: Callable | None = None,
+    module: Callable | Network | None = None,
     save: Save | None = None,
     resumed: Resumed | None = None,
     watch: Watch | None = None,
@@ -219,7 +223,8 @@ def run(
     n_paths = settings.steps * settings.batch
     check_diverged(int(state.n_diverged), n_paths)
     trained = eqx.combine(state.weights, weights)
-    return Trained(trained, scaling, settings, history, int(state.n_diverged) / n_paths)
+    share = int(state.n_diverged) / n_paths
+    return Trained(trained, scaling, settings, history, share, module is not None)
 
 
 def take_over(weights: Weights, start: Estimator) -> tuple[Weights, Scaling]:

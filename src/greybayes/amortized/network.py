@@ -249,12 +249,18 @@ def all_sizes(name: str, given: Mapping[str, int]) -> dict[str, int]:
     if name not in NETWORKS:
         raise ModelError(f"there is no network {name}; {nearest(name, NETWORKS)}")
     own = NETWORKS[name].sizes
-    for size, value in given.items():
+    for size in given:
         if size not in own:
             raise ModelError(f"the network {name} has no size {size}, only {', '.join(own)}.")
-        if value < 1:
-            raise ModelError(f"{size} is {value}, expected 1 or more.")
+    check_sizes(given)
     return own | dict(given)
+
+
+def check_sizes(given: Mapping[str, int]) -> None:
+    """Refuse sizes that are no whole numbers from 1 on."""
+    for size, value in given.items():
+        if not isinstance(value, int) or value < 1:
+            raise ModelError(f"{size} is {value}, expected a whole number, 1 or more.")
 
 
 def make_network(

@@ -27,6 +27,7 @@ from greybayes.amortized.training import (
     Weights,
     check_diverged,
     make_weights,
+    whole_numbers,
 )
 from greybayes.errors import EstimatorError
 from greybayes.simulation import Paths, offline_set
@@ -34,7 +35,11 @@ from greybayes.simulation import Paths, offline_set
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """The paper's settings (M2); `sizes` are those of the network and `dense`, its last layer."""
+    """The paper's settings of M2, but for M: it has 500 paths for each theta, here are 50.
+
+    `sizes` are those of the network and `dense`, its last layer. For M1 the paper has a GRU of 2 x
+    30 or an LSTM of 1 x 60 with 40 dense units; for the drives a learning rate of 5e-4.
+    """
 
     n_thetas: int = 500
     n_paths: int = 50
@@ -58,8 +63,9 @@ class PaperSettings:
     def __post_init__(self) -> None:
         if self.n_thetas < 2:
             raise EstimatorError(f"P is {self.n_thetas}, expected 2 or more: one is to validate.")
-        if self.devices < 1:
-            raise EstimatorError(f"devices is {self.devices}, expected 1 or more.")
+        whole_numbers(
+            self, ("n_thetas", "n_paths", "batch", "epochs", "decays", "devices", "n_reference")
+        )
 
     @property
     def architecture(self) -> Architecture:
@@ -90,6 +96,11 @@ def run(
     watch: Watch | None = None,
 ) -> Trained:
     """Train until the validation loss stands still, and keep the best weights."""
+    if experiment.shared is None and settings.network == "windows":
+        raise EstimatorError(
+            "the network windows reads u, and the preset paper knows one input for all records: "
+            "give a signal (--input FILE), or a network that reads y alone, such as gru."
+        )
     paths = offline_set(
         experiment.model,
         settings.n_thetas,
@@ -175,7 +186,9 @@ def as_it_is(experiment: Experiment) -> Scaling:
 
 
 def _make_loss(scaling: Scaling, static: Any, experiment: Experiment):
-    shared = jnp.zeros((experiment.n_steps, len(experiment.model.inputs)))
+    # A network that reads y alone does not ask which input it was.
+    none = jnp.zeros((experiment.n_steps, len(experiment.model.inputs)))
+    shared = none if experiment.shared is None else experiment.shared
 
     @jax.jit
     def loss(arrays, y, theta):

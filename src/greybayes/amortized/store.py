@@ -50,7 +50,9 @@ def read_file(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         header = dict(json.loads(text))
         zeroed = data[:head].replace(digest.encode(), _NO_HASH.encode(), 1)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise EstimatorError(f"{path} is not an estimator file of greybayes.") from None
+        raise EstimatorError(
+            f"{path} is not an estimator file of greybayes; name one that train wrote."
+        ) from None
     if hashlib.sha256(zeroed + data[head:]).hexdigest() != digest:
         raise EstimatorError(
             f"{path} is damaged: its contents do not match its checksum; copy it again, or train "
@@ -75,7 +77,10 @@ def _read_checked(path: Path) -> bytes:
             start = stream.read(8)
             head = int.from_bytes(start, "little")
             if len(start) < 8 or head > size - 8:
-                raise EstimatorError(f"{path} is cut short, or is not an estimator file.")
+                raise EstimatorError(
+                    f"{path} is cut short, or is not an estimator file; copy it again, or train "
+                    "the estimator anew."
+                )
             if head > MAX_HEADER or size > MAX_FILE:
                 raise EstimatorError(
                     f"{path} is larger than any estimator ({size} bytes, header of {head}); it is "
@@ -83,6 +88,6 @@ def _read_checked(path: Path) -> bytes:
                 )
             return start + stream.read(size - 8)
     except FileNotFoundError:
-        raise EstimatorError(f"there is no file {path}.") from None
+        raise EstimatorError(f"there is no file {path}; name one that train wrote.") from None
     except OSError as error:
         raise EstimatorError(f"{path} cannot be read: {error.strerror}.") from None

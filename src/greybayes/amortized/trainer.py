@@ -1,6 +1,7 @@
 """From a model to an `Estimator`: the experiment, the checkpoints, the header of the file."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ from greybayes.amortized.identity import (
     named_arrays,
 )
 from greybayes.amortized.loop import Resumed, Save, Trained, Watch
-from greybayes.amortized.network import OneByOne, count_weights
+from greybayes.amortized.network import NETWORKS, Network, count_weights
 from greybayes.amortized.store import read_file, write_file
 from greybayes.amortized.training import Experiment, Settings
 from greybayes.errors import EstimatorError
@@ -44,7 +45,7 @@ def train(
     inputs: Design | np.ndarray | Array | str | None = None,
     n_steps: int | None = None,
     seed: int = 0,
-    network: str | Callable | None = None,
+    network: str | Callable | Network | None = None,
     settings: Mapping[str, Any] | None = None,
     checkpoint: str | Path | None = None,
     watch: Watch | None = None,
@@ -63,14 +64,25 @@ def train(
     name = name or (model if isinstance(model, str) else _name(model))
     model = get_model(model)
     design, n_steps = resolve_inputs(model, inputs, n_steps)
-    if preset == "default" and design.is_random and model.design is design:
+    if design.is_random and model.design is design:
         # One record, one input: where nobody says otherwise, one signal of the model's own design.
         design = design.fixed(seed, n_steps, model.dt)
     experiment = Experiment(model, design, n_steps)
-    module = network if callable(network) else None
     given = dict(settings or {})
+    module = None
     if isinstance(network, str):
         given["network"] = network
+    elif callable(network) or isinstance(network, Network):
+        module = network
+    elif network is not None:
+        raise EstimatorError(
+            f"network is {network!r}, expected a name ({', '.join(NETWORKS)}), a module that maps "
+            "(steps, channel) to a vector, or a Network."
+        )
+    if module is not None and checkpoint is not None:
+        raise EstimatorError(
+            "a training with your own module cannot be taken up again: leave out the checkpoint."
+        )
     started = time.perf_counter()
     save = None if checkpoint is None else _saver(checkpoint, name, experiment, preset)
     if preset == "paper":
@@ -85,7 +97,7 @@ def train(
     elif preset == "default":
         if minutes is not None and steps is not None:
             raise EstimatorError("give minutes or steps, not both.")
-        if minutes is not None and not minutes > 0:
+        if minutes is not None and not 0 < minutes < math.inf:
             raise EstimatorError(f"minutes is {minutes}, expected more than 0.")
         steps = given.pop("steps", steps)
         if steps is None and minutes is None:
@@ -121,11 +133,6 @@ def resume(
     check_checkpoint(header, checkpoint)
     is_paper = header["preset"] == "paper"
     settings = _settings(paper.PaperSettings if is_paper else Settings, header["settings"])
-    if settings.devices > jax.device_count():
-        raise EstimatorError(
-            f"the training ran on {settings.devices} cores, here are {jax.device_count()}; the "
-            "same weights need the same number."
-        )
     name = header["model"]["name"]
     model = model or model_of(name)
     check_identity(model, header)
@@ -156,7 +163,13 @@ def _settings(cls, given: Mapping[str, Any], **defaults: Any):
         raise EstimatorError(
             f"there is no setting {', '.join(unknown)}; known: {', '.join(sorted(known))}."
         )
-    return cls(**{**defaults, **given})
+    made = cls(**{**defaults, **given})
+    if made.devices > jax.device_count():
+        raise EstimatorError(
+            f"devices is {made.devices}, here are {jax.device_count()} cores; the same weights "
+            "need the same number."
+        )
+    return made
 
 
 def _common(name: str, experiment: Experiment) -> dict[str, Any]:
@@ -198,9 +211,8 @@ def _saver(
 
 
 def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: float) -> Estimator:
-    network = trained.weights.network
     architecture = trained.settings.architecture
-    if isinstance(network, OneByOne):
+    if trained.is_own:
         architecture = architecture._replace(network=training.OWN)
     architecture = architecture.complete
     header = {

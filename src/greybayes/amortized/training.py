@@ -7,7 +7,7 @@ checkpoint to the same weights, bit for bit.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.heads import HEADS, Head, Lines, normalised_error
-from greybayes.amortized.network import Network, OneByOne, all_sizes, make_network
+from greybayes.amortized.network import Network, OneByOne, all_sizes, check_sizes, make_network
 from greybayes.amortized.soap import scale_by_soap
 from greybayes.drawing import draw_joint
 from greybayes.errors import EstimatorError, nearest
@@ -34,6 +34,14 @@ BLOCK = 10
 PILOT = 4096
 MOST_DIVERGED = 0.05
 OPTIMISERS = {"soap": scale_by_soap, "adam": optax.scale_by_adam}
+
+
+def whole_numbers(settings: object, names: Iterable[str]) -> None:
+    """Refuse settings of these names that are no whole numbers from 1 on."""
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, int) or value < 1:
+            raise EstimatorError(f"{name} is {value}, expected a whole number, 1 or more.")
 
 
 @dataclass(frozen=True)
@@ -64,9 +72,7 @@ class Settings:
     """Simulated records with which a record is compared, to say whether it is typical."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "chunk", "devices", "n_validation", "n_reference"):
-            if getattr(self, name) < 1:
-                raise EstimatorError(f"{name} is {getattr(self, name)}, expected 1 or more.")
+        whole_numbers(self, ("steps", "batch", "chunk", "devices", "n_validation", "n_reference"))
         if self.optimiser not in OPTIMISERS:
             raise EstimatorError(
                 f"there is no optimiser {self.optimiser}; {nearest(self.optimiser, OPTIMISERS)}"
@@ -149,6 +155,7 @@ class Architecture(NamedTuple):
         if self.head not in HEADS:
             raise EstimatorError(f"there is no head {self.head}; {nearest(self.head, HEADS)}")
         usual = HEADS[self.head].usual
+        check_sizes(self.sizes)
         network = {name: size for name, size in self.sizes.items() if name not in usual}
         return network, {name: size for name, size in self.sizes.items() if name in usual}
 
@@ -157,10 +164,10 @@ def make_weights(
     experiment: Experiment,
     architecture: Architecture,
     seed: int = 0,
-    module: Callable | None = None,
+    module: Callable | Network | None = None,
     lines: Lines | None = None,
 ) -> Weights:
-    """Network and head at their start. `module` is a user's own network for one record.
+    """Network and head at their start. `module` is a user's own network, for one record or many.
 
     `lines` is where the prior lies on the lines of the head, measured where it is not given.
     """
@@ -168,7 +175,9 @@ def make_weights(
     key_network, key_head = jr.split(jr.fold_in(jr.key(seed), 0))
     n_outputs, n_inputs = len(model.outputs), len(model.inputs)
     sizes, head_sizes = architecture.split_sizes()
-    if module is None:
+    if isinstance(module, Network):
+        network = module
+    elif module is None:
         network = make_network(architecture.network, n_outputs, n_inputs, key_network, sizes)
     else:
         shape = (experiment.n_steps, 2 * n_outputs + n_inputs)

@@ -17,6 +17,7 @@ from greybayes.estimate import Estimate
 from greybayes.likelihood.many import ManyLogLiks
 from greybayes.likelihood.measured import Measured
 from greybayes.likelihood.monte_carlo import MOST_PARTICLES, choose_for, log_liks, scores
+from greybayes.likelihood.particle import Batch
 from greybayes.model import Model
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Posterior:
         y, u = (a[many] for a in self.signals)
         n, keys = int(self.n_particles[row]), jr.split(self._new_key(), _TRIALS)
         thetas = np.broadcast_to(theta, (_TRIALS, len(theta)))
-        _, lost = scores(self.model, n, self.settings.filter, thetas, y, u, keys)
+        _, lost = scores(self.model, n, self.settings.filter, Batch(thetas, y, u, keys))
         return bool(lost.mean() > 0.5)
 
     def told(self, row: int) -> dict[str, Any]:
@@ -147,7 +148,8 @@ class Posterior:
         y, u = (np.repeat(a[rows], chains, axis=0) for a in self.signals)
         keys = jr.split(self._new_key(), records * chains)
         flat = thetas.reshape(-1, size)
-        found = log_liks(self.model, n_particles, self.settings.filter, flat, y, u, keys)
+        batch = Batch(flat, y, u, keys)
+        found = log_liks(self.model, n_particles, self.settings.filter, batch)
         return found.reshape(records, chains)
 
 

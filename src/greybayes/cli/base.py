@@ -111,6 +111,8 @@ def load_model(name: str) -> "Model":
 def check_output(path: Path, check_format: Callable[[Path], object]) -> None:
     """Refuse, before the long work, what could not be written after it."""
     check_format(path)
+    if path.is_dir():
+        raise RecordError(f"{path} is a folder: name a file in it.")
     places = [path.parent, path] if os.access(path, os.F_OK) else [path.parent]
     if not path.parent.is_dir() or not all(os.access(place, os.W_OK) for place in places):
         raise RecordError(f"{path} cannot be written; choose a folder that exists and is yours.")

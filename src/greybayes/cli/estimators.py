@@ -70,6 +70,22 @@ def train(
     """Train an estimator for a model, an input and a length."""
     if model is None and resume is None:
         raise EstimatorError("give a model to train for, or --resume FILE to go on with one.")
+    if resume is not None:
+        fixed = {
+            "--minutes": minutes,
+            "--steps": steps,
+            "--input": inputs,
+            "--length": length,
+            "--network": network,
+            "--set": setting,
+            "--preset": None if preset == "default" else preset,
+            "--seed": seed or None,
+        }
+        given = [option for option, value in fixed.items() if value is not None]
+        if given:
+            raise EstimatorError(
+                f"--resume goes on with the settings it began with; leave out {', '.join(given)}."
+            )
     target = output or (Path(str(resume).removesuffix(".partial")) if resume else _named(model))
     check_output(target, lambda path: path)
     partial = checkpoint_of(target)
@@ -115,7 +131,7 @@ def train(
     facts = _facts(estimator)
     if as_json:
         return print_json({"path": str(target), **facts})
-    typer.echo(f"Wrote {target} ({_sentence(facts)}).")
+    typer.echo(f"Wrote {target} ({_sentence(facts, estimator)}).")
 
 
 @app.command(cls=Validating, epilog="Example: greybayes estimate growth2 records.csv")
@@ -206,7 +222,8 @@ def _named(model: str | None) -> Path:
 
 
 def _found(resume: Path) -> Path:
-    for path in (resume, checkpoint_of(resume)):
+    # The checkpoint first: beside it may be the estimator of an earlier training.
+    for path in (checkpoint_of(resume), resume):
         if path.exists():
             return path
     raise EstimatorError(
@@ -227,6 +244,9 @@ def settings_of(texts: list[str]) -> dict[str, Any]:
         if name not in _WORDS and not _is_number(value):
             raise GreybayesError(f"--set got '{name}={value}', expected NAME=VALUE with a number.")
     sizes = {name: settings.pop(name) for name in _SIZES if name in settings}
+    for name, value in sizes.items():
+        if not isinstance(value, int):
+            raise GreybayesError(f"{name} is {value}, expected a whole number, 1 or more.")
     return {**settings, **({"sizes": sizes} if sizes else {})}
 
 
@@ -268,7 +288,9 @@ def _facts(estimator: "Estimator") -> dict[str, Any]:
         "weights": header["n_weights"],
         "steps": header["settings"].get("steps") or last.get("epoch"),
         "seed": header["settings"]["seed"],
-        "seconds": header["seconds"],
+        **{name: header["settings"].get(name) for name in ("batch", "learning_rate")},
+        "sizes": header["architecture"]["sizes"],
+        "seconds": estimator.training_seconds,
         "validation": last.get("validation_risk", last.get("validation_loss")),
         "share_diverged": header["share_diverged"],
         "package": header["package"],
@@ -282,10 +304,12 @@ def _training(estimator: "Estimator") -> dict[str, Any]:
     return {f"training: {key}": value for key, value in told.items()}
 
 
-def _sentence(facts: dict[str, Any]) -> str:
+def _sentence(facts: dict[str, Any], estimator: "Estimator") -> str:
+    epochs = "steps" not in estimator.header["settings"]
+    unit, what = ("epochs", "loss") if epochs else ("steps", "risk")
     return (
-        f"{facts['weights']} weights, {facts['steps']} steps in {facts['seconds']:.0f} s, "
-        f"validation risk {facts['validation']:.4f}, {facts['share_diverged']:.1%} diverged"
+        f"{facts['weights']} weights, {facts['steps']} {unit} in {facts['seconds']:.0f} s, "
+        f"validation {what} {facts['validation']:.4f}, {facts['share_diverged']:.1%} diverged"
     )
 
 

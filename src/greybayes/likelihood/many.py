@@ -21,7 +21,7 @@ from greybayes.likelihood.density import without_density
 from greybayes.likelihood.grid import Nodes, choose_nodes, grid_log_liks, stacked, without_grid
 from greybayes.likelihood.measured import Measured
 from greybayes.likelihood.monte_carlo import choose_for, log_liks
-from greybayes.likelihood.particle import Filter
+from greybayes.likelihood.particle import Batch, Filter
 from greybayes.model import Model
 
 # Filters that are compiled, and told of, together.
@@ -156,7 +156,8 @@ class ManyLogLiks:
     def _with_particles(self, n, thetas, records, keys) -> Float[np.ndarray, " draw"]:
         filled = to_power_of_two(len(thetas))
         y, u = (a[records[filled]] for a in self.signals)
-        some = log_liks(self.model, n, self.filter, thetas[filled], y, u, keys[filled])
+        batch = Batch(thetas[filled], y, u, keys[filled])
+        some = log_liks(self.model, n, self.filter, batch)
         return some[: len(thetas)]
 
     def _on_nodes(self, thetas, records) -> Float[np.ndarray, " draw"]:

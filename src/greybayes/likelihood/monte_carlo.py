@@ -128,7 +128,7 @@ def particle_log_lik(
     n = checked_or_chosen(model, n_particles, vectors[0], record, key_choice, settings)
     y, u = (np.broadcast_to(a, (len(vectors), *a.shape)) for a in signals)
     keys = jr.split(key_passes, len(vectors))
-    found, lost = scores(model, n, settings, vectors, y, u, keys)
+    found, lost = scores(model, n, settings, Batch(vectors, y, u, keys))
     return Scored(found, n, [Status.collapsed if each else Status.ok for each in lost])
 
 
@@ -143,36 +143,25 @@ def checked_or_chosen(
     """The number of particles that was given, or the one that the record asks for."""
     if n_particles is None:
         return choose_particles(model, np.asarray(theta), record, key=key, settings=settings)[0]
-    if not isinstance(n_particles, int) or n_particles < 1:
+    if not isinstance(n_particles, int | np.integer) or n_particles < 1:
         raise GreybayesError(f"n_particles is {n_particles!r}, expected a whole number from 1 on.")
-    return n_particles
+    return int(n_particles)
 
 
 def log_liks(
-    model: Model,
-    n_particles: int,
-    settings: Filter,
-    thetas: Float[np.ndarray, "batch param"],
-    y: Float[np.ndarray, "batch steps output"],
-    u: Float[np.ndarray, "batch steps input"],
-    keys: Key[Array, " batch"],
+    model: Model, n_particles: int, settings: Filter, batch: Batch
 ) -> Float[np.ndarray, " batch"]:
     """Log-likelihoods of a batch, summed in float64."""
-    return scores(model, n_particles, settings, thetas, y, u, keys)[0]
+    return scores(model, n_particles, settings, batch)[0]
 
 
 def scores(
-    model: Model,
-    n_particles: int,
-    settings: Filter,
-    thetas: Float[np.ndarray, "batch param"],
-    y: Float[np.ndarray, "batch steps output"],
-    u: Float[np.ndarray, "batch steps input"],
-    keys: Key[Array, " batch"],
+    model: Model, n_particles: int, settings: Filter, batch: Batch
 ) -> tuple[Float[np.ndarray, " batch"], Bool[np.ndarray, " batch"]]:
     """Log-likelihoods of a batch, summed in float64, and whether the particles lost the record."""
-    thetas, y, u = (np.asarray(a, np.float32) for a in (thetas, y, u))
-    passed = batch_passes(model, n_particles, settings, False, Batch(thetas, y, u, keys))
+    theta, y, u = (np.asarray(a, np.float32) for a in batch[:3])
+    single = Batch(theta, y, u, batch.key)
+    passed = batch_passes(model, n_particles, settings, False, single)
     increments = np.asarray(passed.increments, float)
     return increments.sum(1), _lost(increments, np.asarray(passed.ess), n_particles)
 
@@ -232,7 +221,8 @@ def choose_for(
         key, key_now = jr.split(key)
         many = np.repeat(now, _PASSES)
         keys = jr.split(key_now, len(many))
-        found = log_liks(model, n, settings, thetas[many], signals.y[many], signals.u[many], keys)
+        batch = Batch(thetas[many], signals.y[many], signals.u[many], keys)
+        found = log_liks(model, n, settings, batch)
         # The variance goes with 1 / n, but while it is large it is not to be trusted.
         with np.errstate(invalid="ignore"):  # -inf where a pass collapsed: its variance is NaN.
             ratio = np.nan_to_num(found.reshape(-1, _PASSES).var(1, ddof=1) / variance, nan=np.inf)
