@@ -116,7 +116,7 @@ TRAIN_REFUSED = {
     "a model and no checkpoint": (("fir", "--resume", "a"), "there is no checkpoint a"),
     "minutes and steps": (("fir", "--minutes", 1, "--steps", 10), "minutes or steps, not both"),
     "no minutes": (("fir", "--minutes", 0), "minutes is 0.0, expected more than 0"),
-    "no steps": (("fir", "--steps", 0), "steps is 0, expected 1 or more"),
+    "no steps": (("fir", "--steps", 0), "steps is 0, expected a whole number"),
     "no length": (("fir", "--steps", 10, "--length", 0), "expected 1 or more"),
     "an unknown preset": (("fir", "--preset", "fast"), "no preset fast"),
     "an unknown network": (("fir", "--steps", 10, "--network", "gr"), "did you mean gru"),

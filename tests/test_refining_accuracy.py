@@ -14,7 +14,7 @@ ORACLES = {
         y, np.array([e.mean for e in estimates]), np.array([e.std for e in estimates])
     ),
     "growth2": lambda y, estimates: m2_posterior_near(
-        y, [e.sample(1000) for e in estimates], np.random.default_rng(1)
+        y, [e.sample(1000) for e in estimates], np.random.default_rng(1), n_draws=400
     ),
 }
 # Effective draws that leave a squared distance of two thousandths of the posterior's variance to

@@ -280,7 +280,7 @@ def test_on_two_cores_too_a_resumed_training_gives_the_same_bits(tmp_path, compi
     arguments = (json.dumps(settings), N_STEPS, tmp_path / "a.partial")
     done = child(TWO_CORES, *arguments, environment=compiled, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    with pytest.raises(EstimatorError, match="ran on 2 cores, here are 1"):
+    with pytest.raises(EstimatorError, match="devices is 2, here are 1 cores"):
         gb.resume(tmp_path / "a.partial")
 
 

@@ -279,7 +279,7 @@ def test_a_checkpoint_of_more_cores_is_not_taken_up(tmp_path):
     header, arrays = read_file(tmp_path / "a.partial")
     header["settings"]["devices"] = 2
     write_file(tmp_path / "a.partial", header, arrays)
-    with pytest.raises(EstimatorError, match="ran on 2 cores, here are 1"):
+    with pytest.raises(EstimatorError, match="devices is 2, here are 1 cores"):
         gb.resume(tmp_path / "a.partial")
 
 
