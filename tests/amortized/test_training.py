@@ -45,7 +45,7 @@ def test_settings_are_rounded_up_to_whole_parts(given, expected):
 @pytest.mark.parametrize("name", ["steps", "batch", "chunk", "devices", "n_validation"])
 @pytest.mark.parametrize("value", [0, -3])
 def test_a_setting_below_1_is_a_sentence(name, value):
-    with pytest.raises(EstimatorError, match=f"{name} is {value}, expected 1 or more"):
+    with pytest.raises(EstimatorError, match=f"{name} is {value}, expected a whole number"):
         Settings(**{name: value})
 
 
