@@ -186,7 +186,7 @@ def test_an_end_that_was_not_reached_is_told(lagging):
 
 
 def test_records_that_say_too_little_are_refused():
-    with pytest.raises(RecordError, match="has no sample that was seen"):
+    with pytest.raises(RecordError, match="has 0 samples that were measured"):
         least_squares(LAG, gb.Record(np.full(N, np.nan), U))
     y = np.full(N, np.nan)
     y[:2] = 0.5

@@ -28,7 +28,7 @@ from greybayes.classical.methods import Watch, as_list, like, make_settings
 from greybayes.classical.newton import Descent, Limits, descend, outward
 from greybayes.classical.starts import starts
 from greybayes.drawing import clock, delayed
-from greybayes.errors import GreybayesError, ModelError, RecordError
+from greybayes.errors import GreybayesError, ModelError
 from greybayes.estimate import Estimate
 from greybayes.likelihood.measured import measured_batch
 from greybayes.likelihood.output_error import mean_states
@@ -161,10 +161,6 @@ class _Data(NamedTuple):
 def _data(model: Model, records: list[Record]) -> _Data:
     y, u = measured_batch(model, records)
     seen = ~np.isnan(y)
-    for record, each in zip(records, seen, strict=True):
-        if not each.any():
-            label = f"record {record.name}" if record.name else "the record"
-            raise RecordError(f"{label} has no sample that was seen; least squares needs some.")
     n = np.maximum(seen.sum(1, keepdims=True), 1)
     centred = np.where(seen, y - np.where(seen, y, 0.0).sum(1, keepdims=True) / n, 0.0)
     spread = np.sqrt((centred**2).sum(1) / n[:, 0])
