@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from greybayes.classical.methods import METHODS, Progress, get_method
@@ -111,7 +110,7 @@ def fit(
 def _first(start: str, name: str, model: "Model", records: "list[Record]") -> Any:
     """Where the method starts: a theta, or the estimates of an estimator."""
     if "=" in start:
-        return np.asarray(model.prior.vector(parse_settings(start.split(","), option="--start")))
+        return model.prior.vector(parse_settings(start.split(","), option="--start"))
     from greybayes.amortized.estimator import load
 
     # Passed only where it is a user's own: a shipped estimator knows its model.
