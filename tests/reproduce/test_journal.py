@@ -1,7 +1,6 @@
 """Results of `reproduce`: each cell is computed once, and a stopped run goes on."""
 
 import json
-import time
 
 import pytest
 
@@ -57,7 +56,7 @@ def test_a_cell_of_hours_is_told_while_it_is_computed_and_goes_on_after_a_stop(t
     journal = Journal(tmp_path / "a.json", ABOUT)
 
     def stopped():
-        journal.so_far("one", {"figure": 1.0}, time.perf_counter())
+        journal.so_far("one", {"figure": 1.0, "seconds": 3.0})
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

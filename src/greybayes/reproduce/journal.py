@@ -37,24 +37,26 @@ class Journal:
             self.cells = told["cells"]
 
     def cell(self, name: str, compute: Callable[[], Cell]) -> Cell:
-        """The cell of this name, from the file where it is there; its seconds and its commit."""
+        """The cell of this name, from the file where it is there; its seconds and its commit.
+
+        A cell that was computed in several runs tells its seconds itself.
+        """
         if not self.has(name):
             started = time.perf_counter()
-            self._put(name, compute(), started)
+            found = compute()
+            self._put(name, {"seconds": round(time.perf_counter() - started, 3), **found})
         return self.cells[name]
 
     def has(self, name: str) -> bool:
         """Whether a cell is there, and whole."""
         return name in self.cells and not self.cells[name].get("partial")
 
-    def so_far(self, name: str, found: Cell, started: float) -> None:
+    def so_far(self, name: str, found: Cell) -> None:
         """What a cell of hours has come to; it is for the page, and is computed to its end yet."""
-        self._put(name, {**found, "partial": True}, started)
+        self._put(name, {**found, "partial": True})
 
-    def _put(self, name: str, found: Cell, started: float) -> None:
-        spent = round(time.perf_counter() - started, 3)
-        commit = describe_commit(self.path.parent)
-        self.cells[name] = finite({**found, "seconds": spent, "commit": commit})
+    def _put(self, name: str, found: Cell) -> None:
+        self.cells[name] = finite({**found, "commit": describe_commit(self.path.parent)})
         self._write()
 
     def finish(self) -> None:

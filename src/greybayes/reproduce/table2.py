@@ -1,6 +1,5 @@
 """Table 2: which size of the paper's networks is best on M1? A grid, in paper mode."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -32,14 +31,15 @@ def run(task: Task) -> None:
 
 def _grid(task: Task, network: str) -> Cell:
     """All sizes of a network; the page has those that are ready while the others are trained."""
-    started, size = time.perf_counter(), task.paper_size(500)
+    size = task.paper_size(500)
 
     def cell(trials: list[Trial]) -> Cell:
-        return {"trials": [asdict(trial) for trial in trials], **size}
+        seconds = round(sum(trial.seconds or 0.0 for trial in trials if trial.value), 1)
+        return {"trials": [asdict(trial) for trial in trials], **size, "seconds": seconds}
 
     def after(trials: list[Trial]) -> None:
         if any(trial.value is not None for trial in trials):
-            task.journal.so_far(network.upper(), cell(trials), started)
+            task.journal.so_far(network.upper(), cell(trials))
 
     found = tune(
         MODEL,
