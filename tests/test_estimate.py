@@ -150,6 +150,7 @@ def test_the_plain_object_goes_through_json_and_back():
     assert second["name"] == "b"
     assert plain == {
         "status": "diverged",
+        "message": gb.Status.diverged.sentence,
         "seconds": 1.5,
         "method": "cme-mh",
         "model": "growth2",
