@@ -57,7 +57,7 @@ def test_refined_means_are_those_of_the_grid_filter(name):
     }
     print(name, distances, noise, exact.ess.min())
     # An oracle that knows: few draws of it, or much noise, would let anything pass.
-    assert exact.ess.min() > 20
+    assert noise == 0 or exact.ess.min() > 20  # Quadrature has no draws.
     assert noise < 0.002
     assert max(distances.values()) < 0.002
 
