@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from greybayes.amortized import forward, typical
+from greybayes.amortized.built_in import check_built_in
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.forward import Outputs
 from greybayes.amortized.header import check_header
@@ -120,7 +121,9 @@ class Estimator:
             raise EstimatorError(f"{path} holds an input of another shape than its header says.")
         halves = [name for name, array in arrays.items() if array.dtype == np.float16]
         estimator = cls(header, arrays | {name: arrays[name].astype(np.float32) for name in halves})
-        if model is not None:
+        if model is None:
+            check_built_in(header)
+        else:
             from greybayes.amortized.identity import check_identity
 
             check_identity(model, header)

@@ -31,7 +31,12 @@ _PARTS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "architecture": {"network": str, "sizes": dict, "head": str},
     "scaling": dict.fromkeys(("y_offset", "y_scale", "y_heavy", "u_offset", "u_scale"), list),
 }
-_ENTRY: dict[str, type | tuple[type, ...]] = {"name": str, "prior": str, "bounds": list}
+_ENTRY: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "parameter": str,
+    "prior": str,
+    "bounds": list,
+}
 # Far more than any network of ours; a size decides how much memory is taken.
 _LARGEST_SIZE = 4096
 

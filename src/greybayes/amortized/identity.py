@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from greybayes.amortized.built_in import check_path, check_priors
 from greybayes.amortized.heads import Lines, Unconstrained, line_of
 from greybayes.amortized.line import Line
 from greybayes.amortized.training import (
@@ -26,8 +27,6 @@ from greybayes.simulation import simulate
 from greybayes.zoo import MODELS, get_model
 
 _REFERENCE_STEPS = 16
-# Compilers round differently from one machine to the next; models differ by more.
-_TOLERANCE = 1e-3
 
 
 def describe_theta(prior: Prior) -> list[dict[str, Any]]:
@@ -89,26 +88,8 @@ def model_of(name: str) -> Model:
 
 def check_identity(model: Model, header: Mapping[str, Any]) -> None:
     """Raise where a model is not the one the estimator was trained for."""
-    name = header["model"]["name"]
-    declared = [describe(parameter.prior) for _, parameter in model.prior.by_entry]
-    ours = list(zip(model.prior.names, declared, strict=True))
-    trained = [(entry["name"], entry["prior"]) for entry in header["theta"]]
-    again = f"Train it again: greybayes train {name}."
-    if ours != trained:
-        changed = [n for (n, p) in trained if (n, p) not in ours] or [n for n, _ in ours]
-        raise EstimatorError(
-            f"the estimator was trained for other parameters or priors of {name} than the model "
-            f"has now ({', '.join(changed)} differ). {again}"
-        )
-    expected = np.array(header["model"]["reference"])
-    made = np.array(reference_path(model, len(expected)))
-    if made.shape != expected.shape or not np.allclose(
-        made, expected, rtol=_TOLERANCE, atol=_TOLERANCE * np.abs(expected).max()
-    ):
-        raise EstimatorError(
-            f"the model {name} no longer makes the path that it made when the estimator was "
-            f"trained: its equations have changed. {again}"
-        )
+    check_priors([(name, describe(each.prior)) for name, each in model.prior.by_entry], header)
+    check_path(header, reference_path(model, len(header["model"]["reference"])))
 
 
 def weights_from(
