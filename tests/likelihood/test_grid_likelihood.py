@@ -148,7 +148,7 @@ def test_it_is_the_mean_of_particle_filters(model, theta):
 @pytest.mark.accuracy  # Quick runs have the next but one.
 def test_a_record_that_needs_too_many_nodes_gets_none():
     model = gb.get_model("growth2")
-    theta = np.array([0.7, 0.5, 1e-7, 0.9])  # Hardly any process noise: the state is a thin line.
+    theta = np.array([0.7, 0.5, 1e-9, 0.9])  # Hardly any process noise: the state is a thin line.
     record = gb.simulate(model, theta, n_steps=40, key=6)[0]
     thetas = near(model, theta)
     with pytest.raises(gb.GreybayesError, match="moves too finely in this record for 512 nodes"):
@@ -176,7 +176,7 @@ def test_what_a_model_lacks_is_said():
 @pytest.mark.accuracy
 def test_records_with_and_without_nodes_are_served_together():
     model = gb.get_model("growth2")
-    easy, hard = np.array([0.7, 0.5, 0.3, 0.1]), np.array([0.7, 0.5, 1e-7, 0.9])
+    easy, hard = np.array([0.7, 0.5, 0.3, 0.1]), np.array([0.7, 0.5, 1e-9, 0.9])
     records = [gb.simulate(model, theta, n_steps=40, key=7)[0] for theta in (easy, hard, easy)]
     thetas = np.stack([near(model, theta) for theta in (easy, hard, easy)])
     both = ManyLogLiks(model, measured_batch(model, records))

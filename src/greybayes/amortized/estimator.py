@@ -148,8 +148,9 @@ class Estimator:
             "model": self.header["model"]["name"],
             "seconds": seconds,
         }
+        names = self.names
         estimates = [
-            Estimate(self.names, theta, **common, **extra)
+            Estimate(names, theta, **common, **extra)
             for theta, extra in zip(found.theta, self._extras(found), strict=True)
         ]
         return estimates[0] if isinstance(records, Record) else estimates
@@ -195,11 +196,11 @@ class Estimator:
         engine: Engine = "jax",
     ) -> Outputs:
         """All that the network says of each of a batch of outputs."""
-        u = self.input if u is None else u
-        if u is None:
+        inputs = self.input if u is None else u
+        if inputs is None:
             raise EstimatorError("this estimator was trained for random inputs; pass u as well.")
         if engine == "numpy" and forward.can_run(self.header):
-            channels = self.scaling.channels(np, y, u.astype(np.float32))
+            channels = self.scaling.channels(np, y, inputs.astype(np.float32))
             try:
                 found = forward.outputs(self.header, self.arrays, channels)
             except (KeyError, ValueError, TypeError, ArithmeticError):
@@ -210,7 +211,7 @@ class Estimator:
             found = self._in_parts(y, u)
         return found._replace(theta=found.theta.astype(float))
 
-    def _in_parts(self, y: np.ndarray, u: np.ndarray) -> Outputs:
+    def _in_parts(self, y: np.ndarray, u: np.ndarray | None) -> Outputs:
         """All cores at once where that pays, on parts small enough for the cache of a core."""
         import jax
 
@@ -225,63 +226,65 @@ class Estimator:
         shape = (n_devices, parts, size)
 
         def split(a: np.ndarray) -> np.ndarray:
-            filled = np.concatenate([a, np.repeat(a[-1:], math.prod(shape) - count, axis=0)])
+            spare = math.prod(shape) - count
+            filled = np.concatenate([a, np.repeat(a[-1:], spare, axis=0)]) if spare else a
             return filled.reshape(*shape, *a.shape[1:])
 
-        found = self._compiled(n_devices, split(y), u if u.ndim == 2 else split(u))
+        packed = self._compiled(n_devices, split(y), None if u is None else split(u))
         # The first three axes are those of the parts.
-        return jax.tree.map(
-            lambda a: np.asarray(a).reshape(-1, *a.shape[len(shape) :])[:count], found
+        return self._unpacked(packed.reshape(-1, packed.shape[-1])[:count])
+
+    def _unpacked(self, packed: Float[np.ndarray, "batch number"]) -> Outputs:
+        """Theta, the numbers of the mixture and the distance, which come as one array."""
+        n_theta = len(self.names)
+        checks = typical.can_check(self.arrays)
+        raw = packed[:, n_theta : -1 if checks else None]
+        return Outputs(
+            packed[:, :n_theta], raw if raw.size else None, packed[:, -1] if checks else None
         )
 
     @functools.cached_property
     def _compiled(self):
-        import equinox as eqx
         import jax
         import jax.numpy as jnp
-        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+        from jax.sharding import Mesh, PartitionSpec
 
         from greybayes.amortized.heads import MeanAndPosterior
 
-        weights, static = eqx.partition(self.weights, eqx.is_array)
+        weights, scaling, shared = self.weights, self.scaling, self.input
         comparison = {n: a for n, a in self.arrays.items() if n in typical.NEEDED}
-        arrays = weights, comparison
-        scaling = self.scaling
 
-        def on_device(arrays, y, u):
-            weights, comparison = eqx.combine(arrays[0], static), arrays[1]
-            shared = u.ndim == 2
+        def part(y, u):
+            summary = weights.network.summarise(scaling.channels(jnp, y, u))
+            theta = weights.head.theta(summary)
+            found = [theta]
+            if isinstance(weights.head, MeanAndPosterior):
+                found.append(weights.head.mixture(summary))
+            if comparison:
+                found.append(typical.distance(jnp, comparison, summary, theta)[:, None])
+            # One array: to fetch three from every core takes three times as long.
+            return jnp.concatenate(found, axis=-1)
 
-            def part(given):
-                y, own = given
-                summary = weights.network.summarise(scaling.channels(jnp, y, u if shared else own))
-                theta = weights.head.theta(summary)
-                raw = distance = None
-                if isinstance(weights.head, MeanAndPosterior):
-                    raw = weights.head.mixture(summary)
-                if comparison:
-                    distance = typical.distance(jnp, comparison, summary, theta)
-                return Outputs(theta, raw, distance)
+        def with_shared(y):
+            return jax.lax.map(lambda y: part(y, jnp.asarray(shared)), y[0])[None]
 
-            found = jax.lax.map(part, (y[0], None if shared else u[0]))
-            return jax.tree.map(lambda a: a[None], found)
+        def with_own(y, u):
+            return jax.lax.map(lambda given: part(*given), (y[0], u[0]))[None]
 
         @functools.cache
-        def compiled(n_devices: int, shared: bool):
-            split, whole = PartitionSpec("cores"), PartitionSpec()
+        def compiled(n_devices: int, run):
+            split = PartitionSpec("cores")
             mesh = Mesh(np.array(jax.devices()[:n_devices]), ("cores",))
-            run = jax.shard_map(
-                on_device,
-                mesh=mesh,
-                in_specs=(whole, split, whole if shared else split),
-                out_specs=split,
-                check_vma=False,
+            # Weights are constants of the program: as arguments they would be handed over anew.
+            return jax.jit(
+                jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
             )
-            # Put where they are needed once, not with every call.
-            placed = jax.device_put(arrays, NamedSharding(mesh, whole))
-            return functools.partial(jax.jit(run), placed)
 
-        return lambda n_devices, y, u: compiled(n_devices, u.ndim == 2)(y, u)
+        def call(n_devices: int, y: np.ndarray, u: np.ndarray | None) -> np.ndarray:
+            run, given = (with_shared, (y,)) if u is None else (with_own, (y, u))
+            return np.asarray(compiled(n_devices, run)(*given))
+
+        return call
 
     def _checked(self, records: list[Record]) -> Float[np.ndarray, "batch steps output"]:
         """The outputs of all records; one that it was not trained for is refused."""

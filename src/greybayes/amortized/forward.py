@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from greybayes.amortized import typical
+from greybayes.amortized.pyramid import Layer, Pyramid
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -23,7 +24,7 @@ def can_run(header: Mapping[str, Any]) -> bool:
     """Whether the network, the head and the supports of an estimator are among those known here."""
     architecture = header["architecture"]
     return (
-        architecture["network"] == "windows"
+        architecture["network"] in _SUMMARISE
         and architecture["head"] in ("bounded", "posterior")
         and all(entry.get("support") in _INTO for entry in header["theta"])
     )
@@ -44,7 +45,7 @@ def outputs(
 ) -> Outputs:
     """All that an estimator says of each record."""
     architecture = header["architecture"]
-    summary = _summarise(arrays, channels, architecture["sizes"])
+    summary = _SUMMARISE[architecture["network"]](arrays, channels, architecture["sizes"])
     first = np.maximum(_dense(arrays, "head.hidden[0]", summary), 0.0)
     theta = _theta(header["theta"], arrays, first)
     raw = distance = None
@@ -80,7 +81,27 @@ _INTO: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def _summarise(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+def _gated(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+    def layer(name: str) -> Layer:
+        def gated(x: np.ndarray, context: np.ndarray) -> np.ndarray:
+            hidden = np.maximum(_dense(arrays, f"{name}.context", context), 0.0)
+            x = x * (1.0 + hidden @ arrays[f"{name}.gain"])
+            return _shifted(arrays, name, x, _dense(arrays, f"{name}.shift", hidden))
+
+        return gated
+
+    pyramid = Pyramid(
+        lambda x: np.maximum(_dense(arrays, "network.first", x), 0.0),
+        [layer(f"network.steps[{i}]") for i in range(sizes["depth"] - 1)],
+        layer("network.near"),
+        [layer(f"network.pairs[{i}]") for i in range(sizes["levels"])],
+        sizes["window"],
+        sizes["pool"],
+    )
+    return pyramid.summarise(np, channels.astype(np.float32))
+
+
+def _windows(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
     window, pool, early = (sizes[name] for name in ("window", "pool", "early"))
     n_steps = channels.shape[1]
     missing = -n_steps % pool
@@ -103,9 +124,17 @@ def _summarise(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -
 
 
 def _in_context(arrays: Arrays, name: str, x: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    weight, context, bias = (arrays[f"{name}.{part}"] for part in ("weight", "context", "bias"))
-    product = (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:2], -1)
-    return np.maximum(product + (mean @ context + bias), 0.0)
+    context, bias = (arrays[f"{name}.{part}"] for part in ("context", "bias"))
+    return _shifted(arrays, name, x, mean @ context + bias)
+
+
+def _shifted(arrays: Arrays, name: str, x: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """max(x W + shift, 0), as one large product."""
+    product = x.reshape(-1, x.shape[-1]) @ arrays[f"{name}.weight"]
+    return np.maximum(product.reshape(*x.shape[:2], -1) + shift, 0.0)
+
+
+_SUMMARISE: dict[str, Callable[..., np.ndarray]] = {"gated": _gated, "windows": _windows}
 
 
 def _pooled(f: np.ndarray, by: int) -> np.ndarray:

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from greybayes.amortized.forward import FARTHEST
+from greybayes.amortized.layers import Dense
 from greybayes.amortized.line import Line
 from greybayes.amortized.mixture import log_density, n_raw, unpack
-from greybayes.amortized.network import Dense
 from greybayes.errors import ModelError
 from greybayes.prior import Prior
 

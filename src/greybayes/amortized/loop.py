@@ -17,7 +17,7 @@ from jaxtyping import Float, PyTree
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.estimator import Estimator, load
 from greybayes.amortized.heads import normalised_error
-from greybayes.amortized.network import Network
+from greybayes.amortized.layers import Network
 from greybayes.amortized.training import (
     BLOCK,
     Block,

@@ -4,7 +4,6 @@ A network is a small class with a name in `NETWORKS`. A user's own is an Equinox
 `__call__` maps the channels of one record, `(steps, channel)`, to a vector; see `Network`.
 """
 
-import abc
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -14,20 +13,10 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
+from greybayes.amortized.gated import Gated
+from greybayes.amortized.layers import Channels, Dense, Network, dense_relu
 from greybayes.amortized.recurrent import Cell, GruCell, LstmCell, Recurrent, RnnCell
 from greybayes.errors import ModelError, nearest
-
-Channels = Float[Array, "batch steps channel"]
-
-
-class Network(eqx.Module):
-    """Summarises records. `summarise` takes a batch; override it where that is faster."""
-
-    n_summary: eqx.AbstractVar[int]
-
-    @abc.abstractmethod
-    def summarise(self, channels: Channels) -> Float[Array, "batch summary"]:
-        """The summary of each record."""
 
 
 class OneByOne(Network):
@@ -38,53 +27,6 @@ class OneByOne(Network):
 
     def summarise(self, channels: Channels) -> Float[Array, "batch summary"]:
         return jax.vmap(self.module)(channels)
-
-
-@jax.custom_vjp
-def dense_relu(x: Array, weight: Array, shift: Array) -> Array:
-    """max(x W + shift, 0), whose derivative keeps the output only: less memory traffic.
-
-    `shift` is the same along the first axis of x: a bias for all rows, or one for each record.
-    """
-    return jnp.maximum(_product(x, weight) + shift, 0.0)
-
-
-def _dense_forward(x, weight, shift):
-    out = dense_relu(x, weight, shift)
-    return out, (x, weight, out)
-
-
-def _dense_backward(kept, gradient):
-    x, weight, out = kept
-    gradient = jnp.where(out > 0, gradient, 0.0)
-    by_weight = x.reshape(-1, x.shape[-1]).T @ gradient.reshape(-1, gradient.shape[-1])
-    return _product(gradient, weight.T), by_weight, gradient.sum(0)
-
-
-dense_relu.defvjp(_dense_forward, _dense_backward)
-
-
-def _product(x: Array, weight: Array) -> Array:
-    """x W as one large product, which is faster than one for each position."""
-    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
-
-
-class Dense(eqx.Module):
-    """x W + b with weights of variance gain / n_in."""
-
-    weight: Float[Array, "i o"]
-    bias: Float[Array, " o"]
-
-    def __init__(self, n_in: int, n_out: int, key: Key[Array, ""], gain: float = 2.0) -> None:
-        self.weight = jr.normal(key, (n_in, n_out)) * (gain / n_in) ** 0.5
-        self.bias = jnp.zeros(n_out)
-
-    def __call__(self, x: Float[Array, "*batch i"]) -> Float[Array, "*batch o"]:
-        return x @ self.weight + self.bias
-
-    def relu(self, x: Float[Array, "rows i"]) -> Float[Array, "rows o"]:
-        """max(x W + b, 0)."""
-        return dense_relu(x, self.weight, self.bias)
 
 
 class InContext(eqx.Module):
@@ -111,7 +53,7 @@ class InContext(eqx.Module):
 
 
 class Windows(Network):
-    """Our default: dense layers on short windows, then on pairs of pooled features, and pools.
+    """Dense layers on short windows, then on pairs of pooled features, and pools.
 
     The likelihood of a state-space model is nearly a sum of local terms, so most of the work is
     done on windows of a few samples, at every step and in parallel. What has a longer memory is
@@ -225,12 +167,20 @@ def _stack(cell: type[Cell]) -> Kind:
     return Kind(make, {"width": 40, "depth": 2})
 
 
+def _gated(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int) -> Network:
+    del n_outputs
+    return Gated(n_channels, key, **sizes)
+
+
 def _windows(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int) -> Network:
     del n_outputs
     return Windows(n_channels, key, **sizes)
 
 
 NETWORKS: dict[str, Kind] = {
+    "gated": Kind(
+        _gated, {"width": 48, "depth": 3, "window": 4, "pool": 4, "levels": 3, "context": 64}
+    ),
     "windows": Kind(
         _windows, {"width": 64, "depth": 3, "window": 4, "pool": 4, "levels": 3, "early": 1}
     ),

@@ -1,0 +1,68 @@
+"""What networks are made of: the base class, and dense layers with a derivative of their own."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Key
+
+Channels = Float[Array, "batch steps channel"]
+
+
+class Network(eqx.Module):
+    """Summarises records. `summarise` takes a batch; override it where that is faster."""
+
+    n_summary: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def summarise(self, channels: Channels) -> Float[Array, "batch summary"]:
+        """The summary of each record."""
+
+
+@jax.custom_vjp
+def dense_relu(x: Array, weight: Array, shift: Array) -> Array:
+    """max(x W + shift, 0), whose derivative keeps the output only: less memory traffic.
+
+    `shift` is the same along the first axis of x: a bias for all rows, or one for each record.
+    """
+    return jnp.maximum(product(x, weight) + shift, 0.0)
+
+
+def _dense_forward(x, weight, shift):
+    out = dense_relu(x, weight, shift)
+    return out, (x, weight, out)
+
+
+def _dense_backward(kept, gradient):
+    x, weight, out = kept
+    gradient = jnp.where(out > 0, gradient, 0.0)
+    by_weight = x.reshape(-1, x.shape[-1]).T @ gradient.reshape(-1, gradient.shape[-1])
+    return product(gradient, weight.T), by_weight, gradient.sum(0)
+
+
+dense_relu.defvjp(_dense_forward, _dense_backward)
+
+
+def product(x: Array, weight: Array) -> Array:
+    """x W as one large product, which is faster than one for each position."""
+    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
+
+
+class Dense(eqx.Module):
+    """x W + b with weights of variance gain / n_in."""
+
+    weight: Float[Array, "i o"]
+    bias: Float[Array, " o"]
+
+    def __init__(self, n_in: int, n_out: int, key: Key[Array, ""], gain: float = 2.0) -> None:
+        self.weight = jr.normal(key, (n_in, n_out)) * (gain / n_in) ** 0.5
+        self.bias = jnp.zeros(n_out)
+
+    def __call__(self, x: Float[Array, "*batch i"]) -> Float[Array, "*batch o"]:
+        return x @ self.weight + self.bias
+
+    def relu(self, x: Float[Array, "rows i"]) -> Float[Array, "rows o"]:
+        """max(x W + b, 0)."""
+        return dense_relu(x, self.weight, self.bias)
