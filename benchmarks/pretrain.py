@@ -45,7 +45,7 @@ class Phase:
 
 
 _GROWTH1 = {"width": 96}
-# Large batches: the optimiser's own work is then a small part of it, on both cores.
+# Large batches: the work of the optimiser is then a small part of a step.
 _GATED = {"network": "gated", "batch": 256}
 # First the mean alone, then both heads from there, with a smaller step.
 _MEAN, _AGAIN = {"head": "bounded"}, {"learning_rate": 1.5e-3}
@@ -53,7 +53,7 @@ _MEAN, _AGAIN = {"head": "bounded"}, {"learning_rate": 1.5e-3}
 _ON = {"learning_rate": 2e-3}
 
 RECIPES = {
-    "growth2": (Phase(56_000, _GATED, {"width": 64}, half=True),),
+    "growth2": (Phase(56_000, _GATED, {"width": 48}),),
     "growth1": (
         Phase(100_000, _MEAN, _GROWTH1, until=37_020),
         Phase(80_000, _ON, _GROWTH1, seed=2, half=True),

@@ -9,14 +9,8 @@ import pytest
 from helpers.tiny import N_STEPS, SETTINGS, records_of
 
 import greybayes as gb
-from greybayes.amortized.network import (
-    NETWORKS,
-    Network,
-    Windows,
-    all_sizes,
-    dense_relu,
-    make_network,
-)
+from greybayes.amortized.layers import Network, dense_relu
+from greybayes.amortized.network import NETWORKS, Windows, all_sizes, make_network
 from greybayes.errors import EstimatorError, ModelError
 
 N_OUTPUTS, N_INPUTS = 2, 1
@@ -64,7 +58,7 @@ def test_a_summary_does_not_depend_on_the_batch_it_is_in(networks, name):
 
 # Which channels a network reads: y, their mask, u.
 READ = {"windows": (True, True, True), "gru": (True, False, False)}
-READ |= {"lstm": READ["gru"], "rnn": READ["gru"]}
+READ |= {"gated": READ["windows"], "lstm": READ["gru"], "rnn": READ["gru"]}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -94,6 +88,8 @@ def test_an_unknown_network_is_named_beside_the_nearest():
         ("windows", {"window": 0}),
         ("windows", {"levels": 0}),
         ("windows", {"early": 3}),
+        ("gated", {"early": 2}),
+        ("gated", {"context": 0}),
         ("gru", {"depth": 0}),
         ("gru", {"width": -1}),
     ],
