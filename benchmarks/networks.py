@@ -1,12 +1,14 @@
 """What was tried for the default network: each change alone, beside the default.
 
     python benchmarks/networks.py growth1
+    python benchmarks/networks.py --gated --paths 192000 growth1 growth2
 
 Every variant sees the same number of fresh paths; its risk and its seconds say what it is worth.
 """
 
 import argparse
 import time
+from typing import Any
 
 import greybayes as gb
 
@@ -25,11 +27,18 @@ VARIANTS = {
     "adam, rate 1e-3": {"optimiser": "adam", "learning_rate": 1e-3},
     "gru 2 x 40": {"network": "gru"},
 }
+GATED = {
+    "windows 48": {"sizes": {"width": 48}},
+    "gated 48": {"network": "gated"},
+    "windows 64": {},
+    "gated 64": {"network": "gated", "sizes": {"width": 64}},
+}
 
 
-def measure(model: str, variant: str, paths: int, seed: int) -> dict[str, float]:
+def measure(
+    model: str, variant: str, settings: dict[str, Any], paths: int, seed: int
+) -> dict[str, float]:
     """Train one variant; its risk, and what it cost."""
-    settings = VARIANTS[variant]
     estimator = gb.train(
         model, steps=paths // settings.get("batch", 64), seed=seed, settings=settings
     )
@@ -50,14 +59,18 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=["growth1"])
     parser.add_argument("--paths", type=int, default=64_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--gated", action="store_true", help="The gated network, beside windows.")
     arguments = parser.parse_args()
+    table: dict[str, dict[str, Any]] = GATED if arguments.gated else VARIANTS
     for model in arguments.models:
         started = time.perf_counter()
         variants = {
-            name: measure(model, name, arguments.paths, arguments.seed) for name in VARIANTS
+            name: measure(model, name, settings, arguments.paths, arguments.seed)
+            for name, settings in table.items()
         }
         figures = {"model": model, "paths": arguments.paths, "variants": variants}
-        write_result(f"networks-{model}", arguments.seed, started, figures)
+        name = f"networks-{model}{'-gated' if arguments.gated else ''}"
+        write_result(name, arguments.seed, started, figures)
 
 
 if __name__ == "__main__":
