@@ -70,12 +70,10 @@ class Gate(eqx.Module):
 
 
 class Gated(Network):
-    """Our default: dense layers on short windows and on pairs of pooled features, all gated.
+    """As `Windows`, dense layers on short windows and on pairs of pooled features, but gated.
 
-    The likelihood of a state-space model is nearly a sum of local terms, so most of the work is
-    done on windows of a few samples, at every step and in parallel; what has a longer memory is
-    read from pools of them. `Pyramid` has the order, `Gate` has what makes it better than plain
-    layers: each is tuned to the record by what the layers before have found in all of it.
+    `Pyramid` has the order, `Gate` has the difference: each layer is tuned to the record by what
+    all layers before have found in all of it. Which of the two is better depends on the model.
     """
 
     first: Dense

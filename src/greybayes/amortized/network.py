@@ -53,7 +53,7 @@ class InContext(eqx.Module):
 
 
 class Windows(Network):
-    """Dense layers on short windows, then on pairs of pooled features, and pools.
+    """Our default: dense layers on short windows, then on pairs of pooled features, and pools.
 
     The likelihood of a state-space model is nearly a sum of local terms, so most of the work is
     done on windows of a few samples, at every step and in parallel. What has a longer memory is
@@ -178,11 +178,11 @@ def _windows(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int)
 
 
 NETWORKS: dict[str, Kind] = {
-    "gated": Kind(
-        _gated, {"width": 48, "depth": 3, "window": 4, "pool": 4, "levels": 3, "context": 64}
-    ),
     "windows": Kind(
         _windows, {"width": 64, "depth": 3, "window": 4, "pool": 4, "levels": 3, "early": 1}
+    ),
+    "gated": Kind(
+        _gated, {"width": 48, "depth": 3, "window": 4, "pool": 4, "levels": 3, "context": 64}
     ),
     "gru": _stack(GruCell),
     "lstm": _stack(LstmCell),

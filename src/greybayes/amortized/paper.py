@@ -96,10 +96,10 @@ def run(
     watch: Watch | None = None,
 ) -> Trained:
     """Train until the validation loss stands still, and keep the best weights."""
-    if experiment.shared is None and settings.network == "windows":
+    if experiment.shared is None and settings.network in ("windows", "gated"):
         raise EstimatorError(
-            "the network windows reads u, and the preset paper knows one input for all records: "
-            "give a signal (--input FILE), or a network that reads y alone, such as gru."
+            f"the network {settings.network} reads u, and the preset paper knows one input for all "
+            "records: give a signal (--input FILE), or a network that reads y alone, such as gru."
         )
     paths = offline_set(
         experiment.model,

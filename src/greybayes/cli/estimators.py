@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 _ESTIMATOR = "A pretrained estimator (growth2), or a file that train wrote."
 EstimatorName = Annotated[str, typer.Argument(metavar="ESTIMATOR", help=_ESTIMATOR)]
 Preset = Annotated[str, typer.Option(help="default, or paper: as the paper trains.")]
-NetworkName = Annotated[str | None, typer.Option(help="windows (default), gru, lstm or rnn.")]
+NetworkName = Annotated[
+    str | None, typer.Option(help="windows (default), gated, gru, lstm or rnn.")
+]
 SettingTexts = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as batch=128."),
@@ -234,7 +236,8 @@ def _found(resume: Path) -> Path:
 
 _NOT_OF_TRAINING = ("model", "parameters", "dt")
 _WORDS = ("network", "head", "optimiser")
-_SIZES = ("width", "depth", "window", "pool", "levels", "early", "dense", "components")
+_OF_NETWORK = ("width", "depth", "window", "pool", "levels", "early", "context")
+_SIZES = (*_OF_NETWORK, "dense", "components")
 
 
 def settings_of(texts: list[str]) -> dict[str, Any]:
