@@ -29,7 +29,7 @@ gb.configure()
 from machine import write_result  # noqa: E402
 
 from greybayes.amortized.heads import MeanAndPosterior  # noqa: E402
-from greybayes.amortized.loop import summaries_on  # noqa: E402
+from greybayes.amortized.loop import seen_of  # noqa: E402
 from greybayes.amortized.mixture import log_density, unpack  # noqa: E402
 from greybayes.likelihood.many import ManyLogLiks  # noqa: E402
 from greybayes.likelihood.measured import measured_batch  # noqa: E402
@@ -148,7 +148,7 @@ def main() -> None:
     sets = []
     for key, count in ((SEED + 40, N_TRAINING), (SEED + 41, N_TEST)):
         paths = gb.simulate("growth2", count=count, key=key)
-        summaries, _ = summaries_on(estimator.weights, estimator.scaling, paths)
+        summaries = seen_of(estimator.weights, estimator.scaling, paths.y, paths.u).summaries
         sets.append((paths, line.to_line(np, paths.theta.astype(float)), summaries))
     (_, z, summaries), (test, z_test, summaries_test) = sets
     centre, spread = summaries.mean(0), summaries.std(0) + 1e-6

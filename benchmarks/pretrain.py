@@ -23,7 +23,11 @@ gb.configure()
 from machine import RESULTS  # noqa: E402
 
 from greybayes.amortized.estimator import PRETRAINED, SUFFIX  # noqa: E402
+from greybayes.amortized.loop import Trained  # noqa: E402
 from greybayes.amortized.store import read_file, write_file  # noqa: E402
+from greybayes.amortized.trainer import comparison  # noqa: E402
+from greybayes.amortized.training import Experiment, Settings  # noqa: E402
+from greybayes.inputs import from_dict  # noqa: E402
 from greybayes.reproduce.provenance import describe_commit, describe_machine  # noqa: E402
 
 
@@ -65,6 +69,11 @@ RECIPES = {
     "lotka-volterra": (Phase(6_000, _MEAN), Phase(2_500, _AGAIN, seed=2, half=True)),
     "sir": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
 }
+
+# A comparison needs no more digits, and is a third of a file.
+_COMPARISON = "typical."
+# Twice as many records as usual: what is shipped may take its time.
+_N_REFERENCE = 8192
 
 
 class Reached(KeyboardInterrupt):
@@ -111,8 +120,7 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
         )
     except Reached:
         estimator = as_it_is(checkpoint, phase.until)
-    if phase.half:
-        estimator = rounded(estimator, phase.seed)
+    estimator = rounded(estimator, phase.seed, "" if phase.half else _COMPARISON)
     risk = gb.bayes_risk(estimator)
     header = {
         **estimator.header,
@@ -122,7 +130,7 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
     if before is not None:
         kept = ("settings", "seconds", "bayes_risk", "made_by")
         header["before"] = {field: before[field] for field in kept}
-    gb.Estimator(header, halved(estimator.arrays) if phase.half else estimator.arrays).save(target)
+    gb.Estimator(header, halved(estimator.arrays, "" if phase.half else _COMPARISON)).save(target)
     checkpoint.unlink(missing_ok=True)
     print(f"{name}: Bayes risk {risk.mean:.4f} +- {risk.standard_error:.4f}", flush=True)
 
@@ -137,12 +145,13 @@ def as_it_is(checkpoint: Path, step: int) -> gb.Estimator:
     return gb.Estimator({**estimator.header, "settings": settings}, estimator.arrays)
 
 
-def halved(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """With the large ones in half precision, where its range is enough."""
+def halved(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """With the large ones of such a name in half precision, where its range is enough."""
     kept = ("input", "typical.reference")
 
     def can_be(name: str, array: np.ndarray) -> bool:
-        return array.size > 1000 and name not in kept and np.abs(array).max() < 6e4
+        small = array.size <= 1000 or name in kept
+        return name.startswith(prefix) and not small and np.abs(array).max() < 6e4
 
     return {
         name: array.astype(np.float16) if can_be(name, array) else array
@@ -150,9 +159,9 @@ def halved(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
 
 
-def rounded(estimator: gb.Estimator, seed: int) -> gb.Estimator:
+def rounded(estimator: gb.Estimator, seed: int, prefix: str) -> gb.Estimator:
     """What a user will load; how far apart fresh simulations are is measured with it."""
-    arrays = {name: array.astype(np.float32) for name, array in halved(estimator.arrays).items()}
+    arrays = {n: array.astype(np.float32) for n, array in halved(estimator.arrays, prefix).items()}
     found = gb.Estimator(estimator.header, arrays)
     count = len(arrays["typical.reference"])
     paths = gb.simulate(found.model, count=count, key=jr.fold_in(jr.key(seed), 5))
@@ -160,14 +169,39 @@ def rounded(estimator: gb.Estimator, seed: int) -> gb.Estimator:
     return found
 
 
+def compare_anew(name: str) -> None:
+    """Ship the same network with a misfit check that is made anew."""
+    shipped = gb.load(name)
+    header = shipped.header
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    given = {key: value for key, value in header["settings"].items() if key in fields}
+    settings = Settings(**{**given, "n_reference": _N_REFERENCE})
+    experiment = Experiment(shipped.model, from_dict(header["input"]), shipped.n_steps)
+    trained = Trained(shipped.weights, shipped.scaling, settings, header["history"], 0.0)
+    arrays = {n: array for n, array in shipped.arrays.items() if not n.startswith(_COMPARISON)}
+    made_by = {"commit": describe_commit(RESULTS), "n_reference": settings.n_reference}
+    found = gb.Estimator(
+        {**header, "comparison": made_by}, {**arrays, **comparison(experiment, trained)}
+    )
+    half = any(phase.half for phase in RECIPES[name])
+    prefix = "" if half else _COMPARISON
+    found = rounded(found, settings.seed, prefix)
+    gb.Estimator(found.header, halved(found.arrays, prefix)).save(PRETRAINED / f"{name}{SUFFIX}")
+    print(f"{name}: compared anew", flush=True)
+
+
 def main() -> None:
     """Train what is named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*RECIPES, []])
     parser.add_argument("--phase", type=int, default=1, help="Go on from the shipped file.")
+    parser.add_argument("--compare", action="store_true", help="Make the misfit check anew, only.")
     arguments = parser.parse_args()
     for name in arguments.names or RECIPES:
-        pretrain(name, arguments.phase)
+        if arguments.compare:
+            compare_anew(name)
+        else:
+            pretrain(name, arguments.phase)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from greybayes.amortized import forward, typical
 from greybayes.amortized.built_in import check_built_in
 from greybayes.amortized.channels import Scaling
+from greybayes.amortized.faults import statistics
 from greybayes.amortized.forward import Outputs
 from greybayes.amortized.header import check_header
 from greybayes.amortized.line import Line
@@ -255,13 +256,15 @@ class Estimator:
         comparison = {n: a for n, a in self.arrays.items() if n in typical.NEEDED}
 
         def part(y, u):
-            summary = weights.network.summarise(scaling.channels(jnp, y, u))
+            channels = scaling.channels(jnp, y, u)
+            summary = weights.network.summarise(channels)
             theta = weights.head.theta(summary)
             found = [theta]
             if isinstance(weights.head, MeanAndPosterior):
                 found.append(weights.head.mixture(summary))
             if comparison:
-                found.append(typical.distance(jnp, comparison, summary, theta)[:, None])
+                seen = typical.Seen(summary, theta, statistics(jnp, channels, y.shape[-1]))
+                found.append(typical.distance(jnp, comparison, seen)[:, None])
             # One array: to fetch three from every core takes three times as long.
             return jnp.concatenate(found, axis=-1)
 

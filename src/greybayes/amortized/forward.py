@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from greybayes.amortized import typical
+from greybayes.amortized.faults import statistics
 from greybayes.amortized.pyramid import Layer, Pyramid
 
 Arrays = Mapping[str, np.ndarray]
@@ -53,7 +54,8 @@ def outputs(
         own = np.maximum(_dense(arrays, "head.own", first), 0.0)
         raw = _dense(arrays, "head.raw", own)
     if typical.can_check(arrays):
-        distance = typical.distance(np, arrays, summary, theta)
+        plain = statistics(np, channels, len(header["outputs"]))
+        distance = typical.distance(np, arrays, typical.Seen(summary, theta, plain))
     return Outputs(theta, raw, distance)
 
 

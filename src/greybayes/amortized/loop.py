@@ -16,6 +16,7 @@ from jaxtyping import Float, PyTree
 
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.estimator import Estimator, load
+from greybayes.amortized.faults import statistics
 from greybayes.amortized.heads import normalised_error
 from greybayes.amortized.layers import Network
 from greybayes.amortized.training import (
@@ -32,6 +33,7 @@ from greybayes.amortized.training import (
     make_weights,
     pilot,
 )
+from greybayes.amortized.typical import Seen
 from greybayes.errors import EstimatorError
 from greybayes.simulation import Paths
 
@@ -69,30 +71,30 @@ class Trained(NamedTuple):
 
 def risk_on(weights: Weights, scaling: Scaling, paths: Paths) -> Float[np.ndarray, " count"]:
     """The normalised squared error of each path."""
-    _, estimate = summaries_on(weights, scaling, paths)
+    estimate = seen_of(weights, scaling, paths.y, paths.u).thetas
     return np.asarray(normalised_error(paths.model.prior, estimate, paths.theta))
 
 
-def summaries_on(
-    weights: Weights, scaling: Scaling, paths: Paths, chunk: int = 64
-) -> tuple[Float[np.ndarray, "count summary"], Float[np.ndarray, "count param"]]:
-    """The summary and the estimate of each path that did not diverge."""
-    ok = ~paths.diverged
-    y, u = paths.y[ok], paths.u[ok]
+def seen_of(
+    weights: Weights,
+    scaling: Scaling,
+    y: Float[np.ndarray, "count steps output"],
+    u: Float[np.ndarray, "count steps input"],
+    chunk: int = 64,
+) -> Seen:
+    """The summary, the estimate and the statistics of each record."""
     found = [
-        jax.device_get(
-            _summarised(weights, scaling, jnp.asarray(y[i : i + chunk]), u[i : i + chunk])
-        )
+        jax.device_get(_seen(weights, scaling, jnp.asarray(y[i : i + chunk]), u[i : i + chunk]))
         for i in range(0, len(y), chunk)
     ]
-    summaries, estimates = (np.concatenate(part) for part in zip(*found, strict=True))
-    return summaries, estimates
+    return Seen(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
 @eqx.filter_jit
-def _summarised(weights: Weights, scaling: Scaling, y, u):
-    summary = weights.network.summarise(scaling.channels(jnp, y, u))
-    return summary, weights.head.theta(summary)
+def _seen(weights: Weights, scaling: Scaling, y, u) -> Seen:
+    channels = scaling.channels(jnp, y, u)
+    summary = weights.network.summarise(channels)
+    return Seen(summary, weights.head.theta(summary), statistics(jnp, channels, y.shape[-1]))
 
 
 def settle_steps(block: Block, state: State, minutes: float, started: float) -> int:
@@ -162,7 +164,7 @@ def run(
     """Train to the end; with `minutes`, the number of steps is settled first."""
     started = time.perf_counter()
     validation, scaling = pilot(experiment, settings.seed)
-    validation = _finite(validation, settings.n_validation)
+    validation = finite(validation, settings.n_validation)
     weights = make_weights(experiment, settings.architecture, settings.seed, module)
     if settings.start:
         weights, scaling = take_over(weights, load(settings.start))
@@ -245,10 +247,8 @@ def take_over(weights: Weights, start: Estimator) -> tuple[Weights, Scaling]:
     return eqx.combine(jax.tree.unflatten(tree, replaced), static), start.scaling
 
 
-def _finite(paths: Paths, count: int) -> Paths:
+def finite(paths: Paths, count: int | None = None) -> Paths:
+    """The first of those that did not diverge."""
     chosen = np.flatnonzero(~paths.diverged)[:count]
-    return dataclasses.replace(
-        paths,
-        **{name: getattr(paths, name)[chosen] for name in ("theta", "y", "u", "diverged")},
-        x=None,
-    )
+    names = ("theta", "y", "u", "diverged", *(("x",) if paths.x is not None else ()))
+    return dataclasses.replace(paths, **{name: getattr(paths, name)[chosen] for name in names})

@@ -26,13 +26,17 @@ from greybayes.amortized.identity import (
 )
 from greybayes.amortized.loop import Resumed, Save, Trained, Watch
 from greybayes.amortized.network import NETWORKS, Network, count_weights
+from greybayes.amortized.spoilt import learn, spoil
 from greybayes.amortized.store import read_file, write_file
 from greybayes.amortized.training import Experiment, Settings
 from greybayes.errors import EstimatorError
 from greybayes.inputs import Design, from_dict
 from greybayes.model import Model
-from greybayes.simulation import resolve_inputs, simulate
+from greybayes.simulation import Paths, resolve_inputs, simulate
 from greybayes.zoo import MODELS, get_model
+
+# Faults are learnt from so many times as many records as a record is compared with.
+_FAULTS = 4
 
 
 def train(
@@ -232,28 +236,38 @@ def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: flo
     arrays = named_arrays(trained.weights)
     if experiment.shared is not None:
         arrays["input"] = np.asarray(experiment.shared)
-    arrays |= _comparison(experiment, trained)
+    arrays |= comparison(experiment, trained)
     estimator = Estimator(header, arrays)
     # The model at hand, which a name may not find again; and the module, which need not be rebuilt.
     estimator.__dict__.update(model=experiment.model, weights=trained.weights)
     return estimator
 
 
-def _comparison(experiment: Experiment, trained: Trained) -> dict[str, np.ndarray]:
-    """How summaries of simulated records are spread, and how far apart fresh ones are."""
-    # Streams of the seed that neither training (0 to 2) nor its validation has seen.
-    fitted, fresh = (
-        loop.summaries_on(
-            trained.weights,
-            trained.scaling,
-            simulate(
-                experiment.model,
-                inputs=experiment.design,
-                n_steps=experiment.n_steps,
-                count=trained.settings.n_reference,
-                key=jr.fold_in(jr.key(trained.settings.seed), stream),
-            ),
+def comparison(experiment: Experiment, trained: Trained) -> dict[str, np.ndarray]:
+    """How simulated records are spread, how spoilt ones differ, and how far away fresh ones are.
+
+    Each from simulations of its own, of streams of the seed that neither training (0 to 2) nor its
+    validation has seen.
+    """
+    weights, scaling, settings = trained.weights, trained.scaling, trained.settings
+    key = jr.key(settings.seed)
+
+    def simulated(stream: int, share: int = 1) -> Paths:
+        paths = simulate(
+            experiment.model,
+            inputs=experiment.design,
+            n_steps=experiment.n_steps,
+            count=share * settings.n_reference,
+            key=jr.fold_in(key, stream),
         )
-        for stream in (3, 4)
-    )
-    return typical.calibrate(typical.fit(*fitted), *fresh)
+        return loop.finite(paths)
+
+    def seen(paths: Paths) -> typical.Seen:
+        return loop.seen_of(weights, scaling, paths.y, paths.u)
+
+    good, bad = simulated(6, _FAULTS), simulated(7, _FAULTS)
+    bad = dataclasses.replace(bad, y=spoil(bad, np.random.default_rng(settings.seed)))
+    arrays = typical.fit(seen(simulated(3)))
+    arrays |= learn(seen(good).features(), seen(bad).features(), settings.seed)
+    arrays = typical.on_one_scale(arrays, seen(simulated(8)))
+    return typical.calibrate(arrays, seen(simulated(4)))

@@ -1,16 +1,19 @@
 """Is a record one that the model and its prior can have made? A check that costs next to nothing.
 
 The network's summary of a record is compared with those of simulated records: how far is it from
-what records with such an estimate have? Distances of fresh simulations, which took no part in
-fitting the comparison, give the p-value, so a record of the model is called untypical as often as
-the level says, whatever the network is like.
+what records with such an estimate have? That looks in all directions alike. A second look asks
+whether it is like one of many faults, see `faults`; the larger of the two, on one scale, counts.
+Distances of fresh simulations, which took no part in fitting the comparison, give the p-value, so a
+record of the model is called untypical as often as the level says, whatever the network is like.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+
+from greybayes.amortized import faults
 
 LEVEL = 0.01
 """A record with a smaller p-value is a misfit."""
@@ -20,7 +23,9 @@ _FLOOR = 1e-3
 _PRODUCTS = 10
 
 Arrays = Mapping[str, np.ndarray]
-NEEDED = tuple(f"typical.{part}" for part in ("middle", "spread", "expected", "whiten", "usual"))
+_SCALES = "typical.scales"
+_PARTS = ("middle", "spread", "expected", "whiten", "usual", "scales")
+NEEDED = (*(f"typical.{part}" for part in _PARTS), *faults.NAMES)
 """The arrays from which a distance is computed; `typical.reference` turns it into a p-value."""
 
 
@@ -29,10 +34,21 @@ def can_check(arrays: Arrays) -> bool:
     return "typical.reference" in arrays
 
 
-def fit(
-    summaries: Float[np.ndarray, "path summary"], thetas: Float[np.ndarray, "path param"]
-) -> dict[str, np.ndarray]:
+class Seen(NamedTuple):
+    """What there is to see of records: what the network makes of them, and plain statistics."""
+
+    summaries: Any
+    thetas: Any
+    statistics: Any
+
+    def features(self, xp: Any = np) -> Any:
+        """What faults are told by."""
+        return xp.concatenate([self.summaries, self.statistics], axis=-1)
+
+
+def fit(seen: Seen) -> dict[str, np.ndarray]:
     """The comparison, from summaries and estimates of simulated records."""
+    summaries, thetas = seen.summaries, seen.thetas
     middle, spread = thetas.mean(0), np.maximum(thetas.std(0), 1e-12)
     arrays = {"typical.middle": middle, "typical.spread": spread}
     basis = _basis(np, (thetas - middle) / spread)
@@ -52,19 +68,36 @@ def fit(
     return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
 
 
-def calibrate(
-    arrays: Arrays, summaries: Float[np.ndarray, "path summary"], thetas: np.ndarray
-) -> dict[str, np.ndarray]:
+def on_one_scale(arrays: Arrays, seen: Seen) -> dict[str, np.ndarray]:
+    """With the medians and upper ends of both distances, of simulations that are new to them."""
+    middle, end = np.quantile(np.stack(_both(np, arrays, seen)), [0.5, 0.995], axis=1)
+    scales = np.stack([middle, np.maximum(end - middle, 1e-6)])
+    return {**arrays, _SCALES: scales.astype(np.float32)}
+
+
+def calibrate(arrays: Arrays, seen: Seen) -> dict[str, np.ndarray]:
     """The comparison with the distances of fresh simulations beside it."""
-    reference = np.sort(np.asarray(distance(np, arrays, summaries, thetas), np.float32))
+    reference = np.sort(np.asarray(distance(np, arrays, seen), np.float32))
     return {**arrays, "typical.reference": reference}
 
 
-def distance(xp: Any, arrays: Mapping[str, Any], summaries: Any, thetas: Any) -> Any:
-    """The logarithm of each record's distance, relative to the usual one at its estimate."""
-    basis = _basis(xp, (thetas - arrays["typical.middle"]) / arrays["typical.spread"])
-    off = (summaries - basis @ arrays["typical.expected"]) @ arrays["typical.whiten"]
-    return xp.log((off**2).sum(-1) + 1e-12) - basis @ arrays["typical.usual"]
+def distance(xp: Any, arrays: Mapping[str, Any], seen: Seen) -> Any:
+    """How far each record is from those of the model: 1 is far, for one in 200 of them."""
+    if _SCALES not in arrays:
+        return _both(xp, arrays, seen)[0]
+    middle, scale = arrays[_SCALES]
+    far, fault = ((d - middle[i]) / scale[i] for i, d in enumerate(_both(xp, arrays, seen)))
+    return xp.maximum(far, fault)
+
+
+def _both(xp: Any, arrays: Mapping[str, Any], seen: Seen) -> tuple[Any, ...]:
+    """The logarithm of the distance, relative to the usual one at its estimate; the score."""
+    basis = _basis(xp, (seen.thetas - arrays["typical.middle"]) / arrays["typical.spread"])
+    off = (seen.summaries - basis @ arrays["typical.expected"]) @ arrays["typical.whiten"]
+    far = xp.log((off**2).sum(-1) + 1e-12) - basis @ arrays["typical.usual"]
+    if faults.NAMES[0] not in arrays:
+        return (far,)
+    return far, faults.score(xp, arrays, seen.features(xp))
 
 
 def p_values(
