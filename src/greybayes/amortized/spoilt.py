@@ -20,7 +20,7 @@ from greybayes.simulation import Paths
 from greybayes.structure import distribution
 
 Outputs = Float[np.ndarray, "path steps output"]
-_HIDDEN, _BATCH, _EPOCHS, _RATE = 64, 512, 60, 2e-3
+_HIDDEN, _BATCH, _EPOCHS, _RATE = 64, 512, 30, 2e-3
 # Paths spoilt at a time: every kind of fault is made for all of them.
 _TOGETHER = 1024
 
