@@ -57,7 +57,7 @@ _MEAN, _AGAIN = {"head": "bounded"}, {"learning_rate": 1.5e-3}
 _ON = {"learning_rate": 2e-3}
 
 RECIPES = {
-    "growth2": (Phase(56_000, _GATED, {"width": 48}),),
+    "growth2": (Phase(56_000, _GATED, {"width": 48}, half=True),),
     "growth1": (
         Phase(100_000, _MEAN, _GROWTH1, until=37_020),
         Phase(80_000, _ON, _GROWTH1, seed=2, half=True),
@@ -186,8 +186,9 @@ def compare_anew(name: str) -> None:
     half = any(phase.half for phase in RECIPES[name])
     prefix = "" if half else _COMPARISON
     found = rounded(found, settings.seed, prefix)
-    gb.Estimator(found.header, halved(found.arrays, prefix)).save(PRETRAINED / f"{name}{SUFFIX}")
-    print(f"{name}: compared anew", flush=True)
+    header = {**found.header, "bayes_risk": gb.bayes_risk(found)._asdict()}
+    gb.Estimator(header, halved(found.arrays, prefix)).save(PRETRAINED / f"{name}{SUFFIX}")
+    print(f"{name}: compared anew, Bayes risk {header['bayes_risk']['mean']:.4f}", flush=True)
 
 
 def main() -> None:
