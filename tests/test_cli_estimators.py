@@ -235,10 +235,10 @@ def test_the_bar_shows_steps_speed_and_risks(monkeypatch):
 
 
 def test_info_tells_all_of_the_training():
-    facts = json.loads(ok("info", "growth2", "--json"))
-    header = gb.load("growth2").header
+    facts = json.loads(ok("info", "growth1", "--json"))
+    header = gb.load("growth1").header
     assert facts["seconds"] == header["seconds"] + header["before"]["seconds"]
-    assert (facts["batch"], facts["sizes"]["width"]) == (64, 48)
+    assert (facts["batch"], facts["sizes"]["width"]) == (64, 96)
 
 
 def test_settings_of_refine_need_refine(lg):

@@ -94,7 +94,7 @@ def _without_noise(paths: Paths) -> Outputs | None:
 
 
 def learn(
-    good: Float[np.ndarray, "path feature"], bad: Float[np.ndarray, "path feature"], seed: int
+    good: Float[np.ndarray, "path feature"], bad: Float[np.ndarray, "spoilt feature"], seed: int
 ) -> dict[str, np.ndarray]:
     """A small network that tells features of spoilt records from those of the model."""
     middle, spread = good.mean(0), good.std(0) + 1e-6
