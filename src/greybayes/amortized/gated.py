@@ -55,9 +55,7 @@ class Gate(eqx.Module):
     ) -> None:
         key_weight, key_context, key_bias, key_shift, key_gain = jr.split(key, 5)
         self.weight = jr.normal(key_weight, (n_in, n_out)) * (2.0 / n_in) ** 0.5
-        spread = jr.uniform(key_bias, (n_hidden,), minval=-0.5, maxval=0.5)
-        context = Dense(n_context, n_hidden, key_context)
-        self.context = eqx.tree_at(lambda layer: layer.bias, context, spread)
+        self.context = Dense.spread(n_context, n_hidden, key_context, key_bias, 0.5)
         self.shift = Dense(n_hidden, n_out, key_shift, gain=0.5)
         # Nearly open at the start.
         self.gain = jr.normal(key_gain, (n_hidden, n_in)) * (0.02 / n_hidden) ** 0.5
@@ -97,10 +95,7 @@ class Gated(Network):
         context: int,
     ) -> None:
         key_first, key_bias, key_gates = jr.split(key, 3)
-        # Kinks of the first layer spread over the range of the data, not all at zero.
-        spread = jr.uniform(key_bias, (width,), minval=-1.0, maxval=1.0)
-        first = Dense(n_channels * window, width, key_first)
-        self.first = eqx.tree_at(lambda layer: layer.bias, first, spread)
+        self.first = Dense.spread(n_channels * window, width, key_first, key_bias, 1.0)
         n_steps = depth - 1
         gates = [
             Gate(width if i < n_steps else 2 * width, (i + 1) * width, width, context, k)

@@ -60,6 +60,14 @@ class Dense(eqx.Module):
         self.weight = jr.normal(key, (n_in, n_out)) * (gain / n_in) ** 0.5
         self.bias = jnp.zeros(n_out)
 
+    @classmethod
+    def spread(
+        cls, n_in: int, n_out: int, key: Key[Array, ""], key_bias: Key[Array, ""], reach: float
+    ) -> "Dense":
+        """With kinks over the range of the data, and not all at zero."""
+        bias = jr.uniform(key_bias, (n_out,), minval=-reach, maxval=reach)
+        return eqx.tree_at(lambda layer: layer.bias, cls(n_in, n_out, key), bias)
+
     def __call__(self, x: Float[Array, "*batch i"]) -> Float[Array, "*batch o"]:
         return x @ self.weight + self.bias
 

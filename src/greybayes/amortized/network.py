@@ -85,10 +85,7 @@ class Windows(Network):
         if pool % early:
             raise ModelError(f"pool is {pool}, expected a multiple of early, {early}.")
         key_first, key_bias, key_steps, key_pairs = jr.split(key, 4)
-        # Kinks of the first layer spread over the range of the data, not all at zero.
-        spread = jr.uniform(key_bias, (width,), minval=-1.0, maxval=1.0)
-        first = Dense(n_channels * window, width, key_first)
-        self.first = eqx.tree_at(lambda layer: layer.bias, first, spread)
+        self.first = Dense.spread(n_channels * window, width, key_first, key_bias, 1.0)
         self.steps = [InContext(width, width, width, k) for k in jr.split(key_steps, depth)[1:]]
         self.pairs = [InContext(2 * width, width, width, k) for k in jr.split(key_pairs, levels)]
         self.window, self.pool, self.early = window, pool, early
