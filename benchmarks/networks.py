@@ -1,7 +1,7 @@
 """What was tried for the default network: each change alone, beside the default.
 
     python benchmarks/networks.py growth1
-    python benchmarks/networks.py --gated --paths 192000 growth1 growth2
+    python benchmarks/networks.py --gated growth1 growth2
 
 Every variant sees the same number of fresh paths; its risk and its seconds say what it is worth.
 """

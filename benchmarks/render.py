@@ -1,7 +1,8 @@
 """Write the measured figures into the README and the docs.
 
 Between `<!-- NAME:PATH -->` and `<!-- / -->` stands the figure at that path of `results/NAME.json`,
-such as `<!-- simulate:paths_per_second.growth2 ours -->`. A format may follow a bar: `|.4f`.
+such as `<!-- simulate:paths_per_second.growth2 ours -->`. A format may follow a bar: `|.4f`. An entry
+of a list is named by its number, from 0.
 `--check` writes nothing and fails where a text is out of date.
 """
 
@@ -19,7 +20,7 @@ def figure(name: str, path: str, form: str | None) -> str:
     """One figure, as text."""
     value = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
     for part in path.split("."):
-        value = value[part]
+        value = value[int(part) if isinstance(value, list) else part]
     return format(value, form or (",.0f" if isinstance(value, float | int) else ""))
 
 
