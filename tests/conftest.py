@@ -1,7 +1,9 @@
 """What several test files share: the reference data beside the project, where they are present."""
 
+import gc
 from pathlib import Path
 
+import jax
 import pytest
 from helpers.tiny import compile_cache, train_tiny
 
@@ -21,6 +23,20 @@ def compiled(request):
     """What is compiled is found again by the other workers, by children and by the next run."""
     with compile_cache(request.config.cache.mkdir("jax")) as environment:
         yield environment
+
+
+_MAPS = Path("/proc/self/maps")
+# Of 65,530 that Linux gives a process; where they are used up, the compiler crashes.
+_MANY_MAPS = 20_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs():
+    """Compiled programs are forgotten before there are more than a process can map."""
+    yield
+    if _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > _MANY_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")
