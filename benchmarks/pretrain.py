@@ -3,7 +3,8 @@
     taskset -c 0 python benchmarks/pretrain.py growth1 ...     (all where none is named)
 
 Each on one core, two at a time: that is as fast as one after the other on two. The recipe of each
-is below; seed, settings, seconds and history are in the file itself.
+is below; seed, settings, seconds and history are in the file itself. The misfit checks were made
+anew later, with `--compare`.
 """
 
 import argparse
