@@ -1,8 +1,8 @@
 """Write the measured figures into the README and the docs.
 
 Between `<!-- NAME:PATH -->` and `<!-- / -->` stands the figure at that path of `results/NAME.json`,
-such as `<!-- simulate:paths_per_second.growth2 ours -->`. A format may follow a bar: `|.4f`. An entry
-of a list is named by its number, from 0.
+such as `<!-- simulate:paths_per_second.growth2 ours -->`. A format may follow a bar: `|.4f`. An
+entry of a list is named by its number, from 0.
 `--check` writes nothing and fails where a text is out of date.
 """
 
