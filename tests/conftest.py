@@ -26,7 +26,8 @@ def compiled(request):
 
 
 _MAPS = Path("/proc/self/maps")
-# Of 65,530 that Linux gives a process; where they are used up, the compiler crashes.
+# Of 65,530 that Linux gives a process, about twelve for each program. A worker of a whole run
+# crashed in the compiler, probably because they were used up.
 _MANY_MAPS = 20_000
 
 
