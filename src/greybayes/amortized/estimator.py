@@ -131,10 +131,17 @@ class Estimator:
             estimator.__dict__["model"] = model
         return estimator
 
-    def estimate(self, records: Record | Sequence[Record], *, engine: Engine = "jax") -> Any:
+    def estimate(
+        self,
+        records: Record | Sequence[Record],
+        *,
+        engine: Engine = "jax",
+        mean_only: bool = False,
+    ) -> Any:
         """An `Estimate` for a record, or a list of them for several, all in one pass.
 
         `engine="numpy"` does without JAX, which pays for a single call in a new process.
+        `mean_only` leaves out the posterior and the misfit check, for the last bit of speed.
         """
         started = time.perf_counter()
         several = [records] if isinstance(records, Record) else list(records)
@@ -142,7 +149,7 @@ class Estimator:
             return []
         y = self._checked(several)
         u = self._inputs(several) if self.input is None else None
-        found = self.outputs(y, u, engine=engine)
+        found = self.outputs(y, u, engine=engine, mean_only=mean_only)
         seconds = (time.perf_counter() - started) / len(several)
         common = {
             "method": "deepbayes",
@@ -179,7 +186,7 @@ class Estimator:
         engine: Engine = "jax",
     ) -> Float[np.ndarray, "batch param"]:
         """The conditional mean of theta for each of a batch of outputs."""
-        return self.outputs(y, u, engine=engine).theta
+        return self.outputs(y, u, engine=engine, mean_only=True).theta
 
     def posteriors(
         self,
@@ -195,24 +202,25 @@ class Estimator:
         u: Float[np.ndarray, "batch steps input"] | None = None,
         *,
         engine: Engine = "jax",
+        mean_only: bool = False,
     ) -> Outputs:
-        """All that the network says of each of a batch of outputs."""
+        """All that the network says of each of a batch of outputs, or the mean alone."""
         inputs = self.input if u is None else u
         if inputs is None:
             raise EstimatorError("this estimator was trained for random inputs; pass u as well.")
         if engine == "numpy" and forward.can_run(self.header):
             channels = self.scaling.channels(np, y, inputs.astype(np.float32))
             try:
-                found = forward.outputs(self.header, self.arrays, channels)
+                found = forward.outputs(self.header, self.arrays, channels, mean_only=mean_only)
             except (KeyError, ValueError, TypeError, ArithmeticError):
                 raise EstimatorError(
                     "the weights of the estimator are not those that its header describes."
                 ) from None
         else:
-            found = self._in_parts(y, u)
+            found = self._in_parts(y, u, mean_only)
         return found._replace(theta=found.theta.astype(float))
 
-    def _in_parts(self, y: np.ndarray, u: np.ndarray | None) -> Outputs:
+    def _in_parts(self, y: np.ndarray, u: np.ndarray | None, mean_only: bool) -> Outputs:
         """All cores at once where that pays, on parts small enough for the cache of a core."""
         import jax
 
@@ -231,13 +239,16 @@ class Estimator:
             filled = np.concatenate([a, np.repeat(a[-1:], spare, axis=0)]) if spare else a
             return filled.reshape(*shape, *a.shape[1:])
 
-        packed = self._compiled(n_devices, split(y), None if u is None else split(u))
+        given = [split(a) for a in (y, u) if a is not None]
+        packed = self._compiled(n_devices, mean_only, *given)
         # The first three axes are those of the parts.
         return self._unpacked(packed.reshape(-1, packed.shape[-1])[:count])
 
     def _unpacked(self, packed: Float[np.ndarray, "batch number"]) -> Outputs:
         """Theta, the numbers of the mixture and the distance, which come as one array."""
         n_theta = len(self.names)
+        if packed.shape[1] == n_theta:
+            return Outputs(packed, None, None)
         checks = typical.can_check(self.arrays)
         raw = packed[:, n_theta : -1 if checks else None]
         return Outputs(
@@ -255,37 +266,38 @@ class Estimator:
         weights, scaling, shared = self.weights, self.scaling, self.input
         comparison = {n: a for n, a in self.arrays.items() if n in typical.NEEDED}
 
-        def part(y, u):
+        def part(mean_only: bool, y, u):
             channels = scaling.channels(jnp, y, u)
             summary = weights.network.summarise(channels)
             theta = weights.head.theta(summary)
             found = [theta]
-            if isinstance(weights.head, MeanAndPosterior):
+            if isinstance(weights.head, MeanAndPosterior) and not mean_only:
                 found.append(weights.head.mixture(summary))
-            if comparison:
+            if comparison and not mean_only:
                 seen = typical.Seen(summary, theta, statistics(jnp, channels, y.shape[-1]))
                 found.append(typical.distance(jnp, comparison, seen)[:, None])
             # One array: to fetch three from every core takes three times as long.
             return jnp.concatenate(found, axis=-1)
 
-        def with_shared(y):
-            return jax.lax.map(lambda y: part(y, jnp.asarray(shared)), y[0])[None]
-
-        def with_own(y, u):
-            return jax.lax.map(lambda given: part(*given), (y[0], u[0]))[None]
+        def on_device(mean_only: bool, y, u=None):
+            """Its parts one after the other, with the input of all or each with its own."""
+            if u is None:
+                run = functools.partial(part, mean_only, u=jnp.asarray(shared))
+                return jax.lax.map(run, y[0])[None]
+            return jax.lax.map(lambda given: part(mean_only, *given), (y[0], u[0]))[None]
 
         @functools.cache
-        def compiled(n_devices: int, run):
+        def compiled(n_devices: int, mean_only: bool):
             split = PartitionSpec("cores")
             mesh = Mesh(np.array(jax.devices()[:n_devices]), ("cores",))
+            run = functools.partial(on_device, mean_only)
             # Weights are constants of the program: as arguments they would be handed over anew.
             return jax.jit(
                 jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
             )
 
-        def call(n_devices: int, y: np.ndarray, u: np.ndarray | None) -> np.ndarray:
-            run, given = (with_shared, (y,)) if u is None else (with_own, (y, u))
-            return np.asarray(compiled(n_devices, run)(*given))
+        def call(n_devices: int, mean_only: bool, *given: np.ndarray) -> np.ndarray:
+            return np.asarray(compiled(n_devices, mean_only)(*given))
 
         return call
 

@@ -42,14 +42,20 @@ class Outputs(NamedTuple):
 
 
 def outputs(
-    header: Mapping[str, Any], arrays: Arrays, channels: Float[np.ndarray, "batch steps channel"]
+    header: Mapping[str, Any],
+    arrays: Arrays,
+    channels: Float[np.ndarray, "batch steps channel"],
+    *,
+    mean_only: bool = False,
 ) -> Outputs:
-    """All that an estimator says of each record."""
+    """All that an estimator says of each record, or the mean alone."""
     architecture = header["architecture"]
     summary = _SUMMARISE[architecture["network"]](arrays, channels, architecture["sizes"])
     first = np.maximum(_dense(arrays, "head.hidden[0]", summary), 0.0)
     theta = _theta(header["theta"], arrays, first)
     raw = distance = None
+    if mean_only:
+        return Outputs(theta, raw, distance)
     if architecture["head"] == "posterior":
         own = np.maximum(_dense(arrays, "head.own", first), 0.0)
         raw = _dense(arrays, "head.raw", own)
@@ -99,6 +105,8 @@ def _gated(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -> np
         [layer(f"network.pairs[{i}]") for i in range(sizes["levels"])],
         sizes["window"],
         sizes["pool"],
+        # A file of before it could be chosen says nothing of it.
+        sizes.get("early", 1),
     )
     return pyramid.summarise(np, channels.astype(np.float32))
 
