@@ -58,7 +58,10 @@ _MEAN, _AGAIN = {"head": "bounded"}, {"learning_rate": 1.5e-3}
 _ON = {"learning_rate": 2e-3}
 
 RECIPES = {
-    "growth2": (Phase(56_000, _GATED, {"width": 48}, half=True),),
+    "growth2": (
+        Phase(56_000, _GATED, {"width": 48}, half=True),
+        Phase(48_000, {**_GATED, **_ON, "batch": 512}, {"width": 48}, seed=2, half=True),
+    ),
     "growth1": (
         Phase(100_000, _MEAN, _GROWTH1, until=37_020),
         Phase(80_000, _ON, _GROWTH1, seed=2, half=True),
