@@ -77,6 +77,20 @@ def test_cells_of_another_seed_are_neither_mixed_with_ours_nor_lost(tmp_path):
     assert list(read(tmp_path / "a.json")["cells"]) == ["one"]
 
 
+def test_a_cell_of_another_file_is_computed_anew_and_the_others_are_kept(tmp_path):
+    calls, compute = counted()
+    journal = Journal(tmp_path / "a.json", ABOUT)
+    journal.cell("hours", compute)
+    journal.cell("minutes", compute, of="a network")
+    again = Journal(tmp_path / "a.json", ABOUT)
+    again.cell("hours", compute)
+    again.cell("minutes", compute, of="a network")
+    assert len(calls) == 2
+    again.cell("minutes", compute, of="another network")
+    assert len(calls) == 3
+    assert read(tmp_path / "a.json")["cells"]["minutes"]["of"] == "another network"
+
+
 def test_what_is_no_number_is_null(tmp_path):
     journal = Journal(tmp_path / "a.json", ABOUT)
     found = journal.cell("one", lambda: {"k_hat": float("inf"), "more": [1.0, float("nan")]})

@@ -3,13 +3,14 @@
 A run that is stopped goes on with the first cell that the file does not have.
 """
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from greybayes._files import finite, write_atomically
+from greybayes._files import finite, reason, write_atomically
 from greybayes._version import __version__
 from greybayes.errors import GreybayesError
 from greybayes.reproduce.provenance import describe_commit, describe_machine
@@ -36,20 +37,23 @@ class Journal:
                 )
             self.cells = told["cells"]
 
-    def cell(self, name: str, compute: Callable[[], Cell]) -> Cell:
+    def cell(self, name: str, compute: Callable[[], Cell], of: str | None = None) -> Cell:
         """The cell of this name, from the file where it is there; its seconds and its commit.
 
-        A cell that was computed in several runs tells its seconds itself.
+        A cell that was computed in several runs tells its seconds itself. `of` is what this cell
+        depends on and others do not, such as a network that may be trained anew.
         """
-        if not self.has(name):
+        if not self.has(name, of):
             started = time.perf_counter()
             found = compute()
-            self._put(name, {"seconds": round(time.perf_counter() - started, 3), **found})
+            seconds = round(time.perf_counter() - started, 3)
+            self._put(name, {"seconds": seconds, **found, **({"of": of} if of else {})})
         return self.cells[name]
 
-    def has(self, name: str) -> bool:
-        """Whether a cell is there, and whole."""
-        return name in self.cells and not self.cells[name].get("partial")
+    def has(self, name: str, of: str | None = None) -> bool:
+        """Whether a cell is there, and whole, and not of something else."""
+        found = self.cells.get(name, {"partial": True})
+        return not found.get("partial") and found.get("of") == of
 
     def so_far(self, name: str, found: Cell) -> None:
         """What a cell of hours has come to; it is for the page, and is computed to its end yet."""
@@ -75,6 +79,14 @@ class Journal:
         }
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
         write_atomically(self.path, text.encode(), GreybayesError)
+
+
+def digest(file: Path) -> str:
+    """What tells a file from others."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    except OSError as problem:
+        raise GreybayesError(f"{file} cannot be read ({reason(problem)}).") from None
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Which parts there are, and how they are computed and written down."""
 
-import hashlib
 import importlib
 import os
 import tomllib
@@ -12,7 +11,7 @@ from typing import Any
 from greybayes._files import reason, write_atomically
 from greybayes.errors import GreybayesError, nearest
 from greybayes.plots import save_figure
-from greybayes.reproduce.journal import Journal, read
+from greybayes.reproduce.journal import Journal, digest, read
 from greybayes.reproduce.task import Data, Task
 
 # The module of each part; a figure that shows what a table holds is computed with it.
@@ -71,7 +70,7 @@ def reproduce(
             "part": name,
             "size": "full" if full else "quick",
             "seed": seed,
-            **{what: _digest(file) for what, file in module(name).sources(data).items()},
+            **{what: digest(file) for what, file in module(name).sources(data).items()},
         }
         for name in names
     }
@@ -102,13 +101,6 @@ def reproduce(
 def _has_essentials(part: ModuleType, cells: Mapping[str, Any]) -> bool:
     """Whether the cells are there that its page and its pictures are about."""
     return set(part.ESSENTIAL) <= set(cells)
-
-
-def _digest(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    except OSError as problem:
-        raise GreybayesError(f"{file} cannot be read ({reason(problem)}).") from None
 
 
 def write_page(target: Path, folder: Path = FOLDER) -> None:

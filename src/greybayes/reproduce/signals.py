@@ -20,11 +20,15 @@ _QUICK, _PASSES = 6, 100
 
 
 def sources_of(model: str, data: Data) -> dict[str, Path]:
-    """What the figures of a model depend on: the signals, and the shipped network."""
-    found = {"estimator": PRETRAINED / f"{model}{SUFFIX}"}
-    if data.evaluation is not None:
-        found["signals"] = data.evaluation / f"{model}_evaluation_100.mat"
-    return found
+    """What all figures of a model depend on: the authors' signals, where they are used."""
+    if data.evaluation is None:
+        return {}
+    return {"signals": data.evaluation / f"{model}_evaluation_100.mat"}
+
+
+def shipped(model: str) -> Path:
+    """The file of the shipped network, on which some of the figures depend."""
+    return PRETRAINED / f"{model}{SUFFIX}"
 
 
 def signals(task: Task, model: str) -> list[Record]:

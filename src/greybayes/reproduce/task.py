@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from greybayes.reproduce.journal import Cell, Journal
+from greybayes.reproduce.journal import Cell, Journal, digest
 
 
 class Data(NamedTuple):
@@ -39,11 +39,16 @@ class Task:
             return {"n_thetas": n_thetas, "n_paths": 50}
         return {"n_thetas": n_thetas // 10, "n_paths": 10, "epochs": 3}
 
-    def cell(self, name: str, compute: Callable[[], Cell]) -> Cell:
-        """A cell of the part, computed where the file does not have it."""
-        if not self.journal.has(name):
+    def cell(self, name: str, compute: Callable[[], Cell], of: Path | None = None) -> Cell:
+        """A cell of the part, computed where the file does not have it.
+
+        `of` is a file that this cell depends on, such as a shipped network: where it is another one
+        than last time, this cell is computed anew, and those that took hours are kept.
+        """
+        other = None if of is None else digest(of)
+        if not self.journal.has(name, other):
             self.tell(name)
-        return self.journal.cell(name, compute)
+        return self.journal.cell(name, compute, other)
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
