@@ -23,6 +23,7 @@ from machine import interleaved, write_result  # noqa: E402
 
 from greybayes.amortized.estimator import PRETRAINED, SUFFIX  # noqa: E402
 from greybayes.amortized.risk import risk_draws  # noqa: E402
+from greybayes.reproduce.provenance import describe_machine  # noqa: E402
 from greybayes.reproduce.signals import TRUTHS  # noqa: E402
 
 
@@ -78,6 +79,30 @@ def above_exact(name: str, count: int) -> dict[str, float]:
     }
 
 
+def products(estimator: gb.Estimator, rows: int = 5000) -> dict[str, float]:
+    """The least milliseconds that 100 records can take: the network's products alone.
+
+    As many multiplications as its layers at every sample have, at the speed of NumPy's products of
+    such a size on one core, on all cores at once.
+    """
+    sizes = estimator.header["architecture"]["sizes"]
+    width, pool, n_steps = sizes["width"], sizes["pool"], estimator.n_steps
+    n_channels = 2 * len(estimator.header["outputs"]) + len(estimator.header["inputs"])
+    each = n_steps * width * (n_channels * sizes["window"] + (sizes["depth"] - 1) * width)
+    for level in range(sizes["levels"] + 1):
+        each += -(-n_steps // pool ** max(1, level)) * 2 * width * width
+    x, w = (np.ones(shape, np.float32) for shape in ((rows, width), (width, width)))
+    out = np.empty_like(x)
+    seconds = interleaved({"product": lambda: np.matmul(x, w, out=out)}, 200)["product"]
+    speed = 2 * rows * width * width / seconds / 1e9
+    cores = describe_machine()["cores"]
+    return {
+        "million_multiplications_per_record": round(each / 1e6, 2),
+        "gflops_of_a_core": round(speed, 1),
+        "least_milliseconds_for_100_records": round(2 * 100 * each / speed / cores / 1e6, 2),
+    }
+
+
 def seconds_of_processes(rounds: int) -> dict[str, float]:
     """`greybayes estimate growth2 file.csv` beside `python -c "import jax"`, whole processes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -116,9 +141,10 @@ def main() -> None:
     records = list(paths)
     seconds = interleaved(
         {
-            "100 records, ours": lambda: growth2.estimate(records),
+            "100 records, ours": lambda: growth2.estimate(records, mean_only=True),
+            "100 records, ours, posterior and check": lambda: growth2.estimate(records),
             "100 records, PyTorch GRU 2 x 40": torch_inference(paths.y),
-            "one record, ours": lambda: growth2.estimate(records[0]),
+            "one record, ours": lambda: growth2.estimate(records[0], mean_only=True),
         },
         arguments.rounds,
         burst=10,
@@ -135,6 +161,7 @@ def main() -> None:
         "linear_gaussian": over_exact(1000, arguments.seed),
         "above_exact": {"growth2": above_exact("growth2", arguments.exact)},
         "milliseconds": {name: round(1000 * time, 3) for name, time in seconds.items()},
+        "products": products(growth2),
         "pytorch_over_ours_100_records": round(
             seconds["100 records, PyTorch GRU 2 x 40"] / seconds["100 records, ours"], 1
         ),

@@ -1,5 +1,6 @@
 """Work on many lanes, split over all cores, in few sizes."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,21 @@ def over_devices(one: Callable[..., Any], together: int, lanes: Any, *shared: An
     )
     full = jax.tree.map(lambda a: jnp.concatenate([a, a[jnp.zeros(filled, int)]]), lanes)
     return jax.tree.map(lambda a: a[:size], run(full, *shared))
+
+
+@functools.cache
+def own_products() -> dict[str, str]:
+    """Compiler options with which XLA computes matrix products itself; none where it knows none.
+
+    The library that it calls for them otherwise hands parts of each product to threads that all
+    devices share: on two cores that do half of the work each, a pass took a third longer.
+    """
+    options = {"xla_cpu_experimental_ynn_fusion_type": ""}
+    try:
+        jax.jit(lambda: jnp.zeros(()), compiler_options=options)()
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return options
 
 
 def to_power_of_two(count: int) -> Int[np.ndarray, " power"]:

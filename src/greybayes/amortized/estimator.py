@@ -261,6 +261,7 @@ class Estimator:
         import jax.numpy as jnp
         from jax.sharding import Mesh, PartitionSpec
 
+        from greybayes._devices import own_products
         from greybayes.amortized.heads import MeanAndPosterior
 
         weights, scaling, shared = self.weights, self.scaling, self.input
@@ -293,7 +294,8 @@ class Estimator:
             run = functools.partial(on_device, mean_only)
             # Weights are constants of the program: as arguments they would be handed over anew.
             return jax.jit(
-                jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
+                jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False),
+                compiler_options=own_products(),
             )
 
         def call(n_devices: int, mean_only: bool, *given: np.ndarray) -> np.ndarray:
