@@ -24,11 +24,9 @@ gb.configure()
 from machine import RESULTS  # noqa: E402
 
 from greybayes.amortized.estimator import PRETRAINED, SUFFIX  # noqa: E402
-from greybayes.amortized.loop import Trained  # noqa: E402
 from greybayes.amortized.store import read_file, write_file  # noqa: E402
-from greybayes.amortized.trainer import comparison  # noqa: E402
-from greybayes.amortized.training import Experiment, Settings  # noqa: E402
-from greybayes.inputs import from_dict  # noqa: E402
+from greybayes.amortized.trainer import compared_anew  # noqa: E402
+from greybayes.amortized.typical import PREFIX  # noqa: E402
 from greybayes.reproduce.provenance import describe_commit, describe_machine  # noqa: E402
 
 
@@ -74,8 +72,8 @@ RECIPES = {
     "sir": (Phase(4_000, _MEAN), Phase(2_500, _AGAIN, seed=2)),
 }
 
-# A comparison needs no more digits, and is a third of a file.
-_COMPARISON = "typical."
+# Half precision is enough for a comparison, which is a third of a file.
+_COMPARISON = PREFIX
 # Twice as many records as usual: what is shipped may take its time.
 _N_REFERENCE = 8192
 
@@ -176,20 +174,12 @@ def rounded(estimator: gb.Estimator, seed: int, prefix: str) -> gb.Estimator:
 def compare_anew(name: str) -> None:
     """Ship the same network with a misfit check that is made anew."""
     shipped = gb.load(name)
-    header = shipped.header
-    fields = {field.name for field in dataclasses.fields(Settings)}
-    given = {key: value for key, value in header["settings"].items() if key in fields}
-    settings = Settings(**{**given, "n_reference": _N_REFERENCE})
-    experiment = Experiment(shipped.model, from_dict(header["input"]), shipped.n_steps)
-    trained = Trained(shipped.weights, shipped.scaling, settings, header["history"], 0.0)
-    arrays = {n: array for n, array in shipped.arrays.items() if not n.startswith(_COMPARISON)}
-    made_by = {"commit": describe_commit(RESULTS), "n_reference": settings.n_reference}
-    found = gb.Estimator(
-        {**header, "comparison": made_by}, {**arrays, **comparison(experiment, trained)}
-    )
+    made_by = {"commit": describe_commit(RESULTS), "n_reference": _N_REFERENCE}
+    found = compared_anew(shipped, n_reference=_N_REFERENCE)
+    found = gb.Estimator({**found.header, "comparison": made_by}, found.arrays)
     half = any(phase.half for phase in RECIPES[name])
     prefix = "" if half else _COMPARISON
-    found = rounded(found, settings.seed, prefix)
+    found = rounded(found, shipped.header["settings"]["seed"], prefix)
     header = {**found.header, "bayes_risk": gb.bayes_risk(found)._asdict()}
     gb.Estimator(header, halved(found.arrays, prefix)).save(PRETRAINED / f"{name}{SUFFIX}")
     print(f"{name}: compared anew, Bayes risk {header['bayes_risk']['mean']:.4f}", flush=True)

@@ -10,6 +10,7 @@ import greybayes as gb
 from greybayes.amortized import spoilt
 from greybayes.amortized.faults import score, statistics
 from greybayes.amortized.spoilt import learn, spoil
+from greybayes.amortized.trainer import compared_anew
 
 
 def channels(y, u):
@@ -78,6 +79,15 @@ def test_faults_of_many_kinds_are_among_them(paths):
     assert {name: np.sum(each) > 10 for name, each in found.items()} == dict.fromkeys(found, True)
 
 
+def test_a_kind_of_fault_can_be_left_out(paths):
+    still = [
+        np.sum(np.diff(spoil(paths, np.random.default_rng(0), without)[:, -3:, 0]) == 0)
+        for without in ((), ("dead",))
+    ]
+    assert still[0] > 10
+    assert still[1] == 0
+
+
 def test_noise_with_a_memory_has_the_same_variance():
     noise = np.random.default_rng(0).normal(size=(2000, 60, 1))
     memory = np.full((2000, 1, 1), 0.8)
@@ -128,6 +138,18 @@ def test_it_learns_what_differs():
     # The best there is tells them by one number, which is right in 84 of 100 cases.
     right = np.mean([(scores[0] < 0).mean(), (scores[1] > 0).mean()])
     assert 0.78 < right < 0.88
+
+
+def test_a_misfit_check_can_be_made_anew(compiled):
+    estimator = compared_anew(untrained("linear-gaussian", n_reference=64))
+    same, other = (compared_anew(estimator, without=kinds) for kinds in ((), ("offset", "gain")))
+    for name, array in estimator.arrays.items():
+        np.testing.assert_array_equal(same.arrays[name], array)
+    faults = "typical.faults.first"
+    assert not np.allclose(other.arrays[faults], estimator.arrays[faults])
+    np.testing.assert_array_equal(
+        other.arrays["network.first.weight"], estimator.arrays["network.first.weight"]
+    )
 
 
 def test_an_estimator_knows_faults(compiled):

@@ -4,6 +4,7 @@ The faults are those of sensors and of models: whatever the model is, so is what
 records. Sizes are drawn over a wide range, most of them small enough to be overlooked.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -25,15 +26,24 @@ _HIDDEN, _BATCH, _EPOCHS, _RATE = 64, 512, 30, 2e-3
 _TOGETHER = 1024
 
 
-def spoil(paths: Paths, rng: np.random.Generator) -> Outputs:
-    """The outputs of all paths, each spoilt by one fault of a random kind and size."""
+def spoil(paths: Paths, rng: np.random.Generator, without: Collection[str] = ()) -> Outputs:
+    """The outputs of all paths, each spoilt by one fault of a random kind and size.
+
+    Kinds that are named in `without` are not shown: so it is measured what is found of others.
+    """
     y, mean = paths.y.astype(float), _without_noise(paths)
-    parts = [slice(i, i + _TOGETHER) for i in range(0, len(y), _TOGETHER)]
-    found = [_spoilt(y[part], None if mean is None else mean[part], rng) for part in parts]
+    found = []
+    for i in range(0, len(y), _TOGETHER):
+        part = slice(i, i + _TOGETHER)
+        kinds = _kinds(y[part], None if mean is None else mean[part], rng)
+        shown = np.stack([spoilt for kind, spoilt in kinds.items() if kind not in without])
+        count = shown.shape[1]
+        found.append(shown[rng.integers(len(shown), size=count), np.arange(count)])
     return np.concatenate(found).astype(np.float32)
 
 
-def _spoilt(y: Outputs, mean: Outputs | None, rng: np.random.Generator) -> Outputs:
+def _kinds(y: Outputs, mean: Outputs | None, rng: np.random.Generator) -> dict[str, Outputs]:
+    """All records with each kind of fault, of random sizes."""
     count, n_steps, _ = y.shape
     size = (count, 1, 1)
     middle, spread = y.mean(1, keepdims=True), y.std(1, keepdims=True) + 1e-12
@@ -48,24 +58,23 @@ def _spoilt(y: Outputs, mean: Outputs | None, rng: np.random.Generator) -> Outpu
     def drawn(least: float, most: float) -> np.ndarray:
         return np.exp(rng.uniform(np.log(least), np.log(most), size))
 
-    kinds = [
-        y + sign * spread * drawn(0.2, 3.0),  # An offset.
-        y * np.exp(sign * rng.uniform(0.3, 1.5, size)),  # A gain, or another unit.
-        y + white * spread * drawn(0.2, 2.0),  # A disturbance,
-        y + _with_memory(white, memory) * spread * drawn(0.2, 2.0),  # and a slow one.
-        np.take_along_axis(y, late[:, :, None], axis=1),  # An output that comes late.
-        np.where(since, np.take_along_axis(y, last, axis=1), y),  # A sensor that stands still.
-        np.where(since, np.roll(y, 1, axis=0), y),  # A plant that is another one from then on.
-        y[:, ::-1],  # Other dynamics: with this record's spectrum,
-        middle + spread * _with_memory(white, memory),  # and with nothing of it.
-    ]
+    kinds = {
+        "offset": y + sign * spread * drawn(0.2, 3.0),
+        "gain": y * np.exp(sign * rng.uniform(0.3, 1.5, size)),
+        "disturbance": y + white * spread * drawn(0.2, 2.0),
+        "slow disturbance": y + _with_memory(white, memory) * spread * drawn(0.2, 2.0),
+        "late": np.take_along_axis(y, late[:, :, None], axis=1),
+        "dead": np.where(since, np.take_along_axis(y, last, axis=1), y),
+        # A plant that is another one from then on.
+        "another plant": np.where(since, np.roll(y, 1, axis=0), y),
+        # Other dynamics: with this record's spectrum, and with nothing of it.
+        "reversed": y[:, ::-1],
+        "another signal": middle + spread * _with_memory(white, memory),
+    }
     if mean is not None:
-        kinds += [
-            mean + _with_memory(y - mean, memory),  # Measurement noise of another colour,
-            mean + (y - mean) * np.sqrt(drawn(1.5, 30.0)),  # and louder.
-        ]
-    kind = rng.integers(len(kinds), size=count)
-    return np.stack(kinds)[kind, np.arange(count)]
+        kinds["coloured noise"] = mean + _with_memory(y - mean, memory)
+        kinds["louder noise"] = mean + (y - mean) * np.sqrt(drawn(1.5, 30.0))
+    return kinds
 
 
 def _with_memory(noise: Outputs, memory: np.ndarray) -> Outputs:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +243,25 @@ def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: flo
     return estimator
 
 
-def comparison(experiment: Experiment, trained: Trained) -> dict[str, np.ndarray]:
+def compared_anew(
+    estimator: Estimator, *, n_reference: int | None = None, without: Collection[str] = ()
+) -> Estimator:
+    """The same network with its misfit check made anew, without some kinds of faults (`spoilt`)."""
+    header = estimator.header
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    given = {name: value for name, value in header["settings"].items() if name in fields}
+    settings = Settings(**given)
+    if n_reference is not None:
+        settings = dataclasses.replace(settings, n_reference=n_reference)
+    experiment = Experiment(estimator.model, from_dict(header["input"]), estimator.n_steps)
+    trained = Trained(estimator.weights, estimator.scaling, settings, header["history"], 0.0)
+    arrays = {n: a for n, a in estimator.arrays.items() if not n.startswith(typical.PREFIX)}
+    return Estimator(header, {**arrays, **comparison(experiment, trained, without)})
+
+
+def comparison(
+    experiment: Experiment, trained: Trained, without: Collection[str] = ()
+) -> dict[str, np.ndarray]:
     """How simulated records are spread, how spoilt ones differ, and how far away fresh ones are.
 
     Each from simulations of its own, of streams of the seed that neither training (0 to 2) nor its
@@ -266,7 +284,7 @@ def comparison(experiment: Experiment, trained: Trained) -> dict[str, np.ndarray
         return loop.seen_of(weights, scaling, paths.y, paths.u)
 
     good, bad = simulated(6, _FAULTS), simulated(7, _FAULTS)
-    bad = dataclasses.replace(bad, y=spoil(bad, np.random.default_rng(settings.seed)))
+    bad = dataclasses.replace(bad, y=spoil(bad, np.random.default_rng(settings.seed), without))
     arrays = typical.fit(seen(simulated(3)))
     arrays |= learn(seen(good).features(), seen(bad).features(), settings.seed)
     arrays = typical.on_one_scale(arrays, seen(simulated(8)))

@@ -23,6 +23,8 @@ _FLOOR = 1e-3
 _PRODUCTS = 10
 
 Arrays = Mapping[str, np.ndarray]
+PREFIX = "typical."
+"""Of the names of all its arrays."""
 _SCALES = "typical.scales"
 _PARTS = ("middle", "spread", "expected", "whiten", "usual", "scales")
 NEEDED = (*(f"typical.{part}" for part in _PARTS), *faults.NAMES)
