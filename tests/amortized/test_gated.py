@@ -47,11 +47,10 @@ def oracle(network, record):
         ]
     )
     means = [f.mean(0)]
-    for number, layer in enumerate(network.steps, start=1):
-        f = pooled(f, network.early) if number == len(network.steps) else f
+    for layer in network.steps:
         f = gate(layer, f, np.concatenate(means))
         means.append(f.mean(0))
-    f = pooled(f, network.pool // network.early if network.steps else network.pool)
+    f = pooled(f, network.pool)
     for level, layer in enumerate([network.near, *network.pairs]):
         f = pooled(f, network.pool) if level > 1 else f
         f = gate(layer, beside_the_one_before(f), np.concatenate(means))
@@ -67,14 +66,11 @@ def oracle(network, record):
         (1, {"window": 4, "pool": 4, "levels": 3, "depth": 2}),
         (7, {"window": 3, "pool": 2, "levels": 2, "depth": 1}),
         (9, {"window": 1, "pool": 1, "levels": 1, "depth": 2}),
-        (14, {"window": 4, "pool": 4, "levels": 2, "depth": 3, "early": 2}),
-        (9, {"window": 2, "pool": 4, "levels": 1, "depth": 2, "early": 4}),
-        (6, {"window": 2, "pool": 4, "levels": 1, "depth": 1, "early": 2}),
     ],
     ids=str,
 )
 def test_it_is_its_formula_at_any_length(n_steps, sizes):
-    network = Gated(N_CHANNELS, jr.key(1), **{"width": 6, "context": 5, "early": 1} | sizes)
+    network = Gated(N_CHANNELS, jr.key(1), width=6, context=5, **sizes)
     # Gates that are wide open say little of the formula.
     network = jax.tree.map(lambda a: 2 * a, network)
     c = np.random.default_rng(n_steps).normal(size=(3, n_steps, N_CHANNELS)).astype(np.float32)
@@ -116,9 +112,9 @@ def test_a_gate_turns_features_down_for_one_record_and_not_for_another():
     assert opened.any()
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids="early {}".format)
-def estimator(request, compiled):
-    return untrained("linear-gaussian", network="gated", sizes={"early": request.param})
+@pytest.fixture(scope="module")
+def estimator(compiled):
+    return untrained("linear-gaussian", network="gated")
 
 
 def test_numpy_equals_jax(estimator):

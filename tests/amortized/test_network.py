@@ -88,7 +88,7 @@ def test_an_unknown_network_is_named_beside_the_nearest():
         ("windows", {"window": 0}),
         ("windows", {"levels": 0}),
         ("windows", {"early": 3}),
-        ("gated", {"early": 3}),
+        ("gated", {"early": 2}),
         ("gated", {"context": 0}),
         ("gru", {"depth": 0}),
         ("gru", {"width": -1}),

@@ -105,8 +105,6 @@ def _gated(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -> np
         [layer(f"network.pairs[{i}]") for i in range(sizes["levels"])],
         sizes["window"],
         sizes["pool"],
-        # A file of before it could be chosen says nothing of it.
-        sizes.get("early", 1),
     )
     return pyramid.summarise(np, channels.astype(np.float32))
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from greybayes.amortized.layers import Channels, Dense, Network, check_early, product
+from greybayes.amortized.layers import Channels, Dense, Network, product
 from greybayes.amortized.pyramid import Pyramid
 
 
@@ -80,7 +80,6 @@ class Gated(Network):
     pairs: list[Gate]
     window: int = eqx.field(static=True)
     pool: int = eqx.field(static=True)
-    early: int = eqx.field(static=True)
     n_summary: int = eqx.field(static=True)
 
     def __init__(
@@ -94,9 +93,7 @@ class Gated(Network):
         pool: int,
         levels: int,
         context: int,
-        early: int,
     ) -> None:
-        check_early(pool, early)
         key_first, key_bias, key_gates = jr.split(key, 3)
         self.first = Dense.spread(n_channels * window, width, key_first, key_bias, 1.0)
         n_steps = depth - 1
@@ -105,9 +102,9 @@ class Gated(Network):
             for i, k in enumerate(jr.split(key_gates, n_steps + 1 + levels))
         ]
         self.steps, self.near, self.pairs = gates[:n_steps], gates[n_steps], gates[n_steps + 1 :]
-        self.window, self.pool, self.early = window, pool, early
+        self.window, self.pool = window, pool
         self.n_summary = (levels + 3) * width
 
     def summarise(self, channels: Channels) -> Float[Array, "batch summary"]:
         layers = (self.first.relu, self.steps, self.near, self.pairs)
-        return Pyramid(*layers, self.window, self.pool, self.early).summarise(jnp, channels)
+        return Pyramid(*layers, self.window, self.pool).summarise(jnp, channels)

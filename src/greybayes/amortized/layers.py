@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Key
 
-from greybayes.errors import ModelError
-
 Channels = Float[Array, "batch steps channel"]
 
 
@@ -50,12 +48,6 @@ dense_relu.defvjp(_dense_forward, _dense_backward)
 def product(x: Array, weight: Array) -> Array:
     """x W as one large product, which is faster than one for each position."""
     return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], weight.shape[-1])
-
-
-def check_early(pool: int, early: int) -> None:
-    """Refuse a pool that cannot be taken in two parts, `early` of it first."""
-    if pool % early:
-        raise ModelError(f"pool is {pool}, expected a multiple of early, {early}.")
 
 
 class Dense(eqx.Module):

@@ -14,7 +14,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Key
 
 from greybayes.amortized.gated import Gated
-from greybayes.amortized.layers import Channels, Dense, Network, check_early, dense_relu
+from greybayes.amortized.layers import Channels, Dense, Network, dense_relu
 from greybayes.amortized.recurrent import Cell, GruCell, LstmCell, Recurrent, RnnCell
 from greybayes.errors import ModelError, nearest
 
@@ -82,7 +82,8 @@ class Windows(Network):
         levels: int,
         early: int,
     ) -> None:
-        check_early(pool, early)
+        if pool % early:
+            raise ModelError(f"pool is {pool}, expected a multiple of early, {early}.")
         key_first, key_bias, key_steps, key_pairs = jr.split(key, 4)
         self.first = Dense.spread(n_channels * window, width, key_first, key_bias, 1.0)
         self.steps = [InContext(width, width, width, k) for k in jr.split(key_steps, depth)[1:]]
@@ -178,8 +179,7 @@ NETWORKS: dict[str, Kind] = {
         _windows, {"width": 64, "depth": 3, "window": 4, "pool": 4, "levels": 3, "early": 1}
     ),
     "gated": Kind(
-        _gated,
-        {"width": 48, "depth": 3, "window": 4, "pool": 4, "levels": 3, "context": 64, "early": 1},
+        _gated, {"width": 48, "depth": 3, "window": 4, "pool": 4, "levels": 3, "context": 64}
     ),
     "gru": _stack(GruCell),
     "lstm": _stack(LstmCell),

@@ -2,8 +2,6 @@
 
     windows of a few samples ─▶ first ─▶ steps ─▶ pool ─▶ near ─▶ pairs[0] ─▶ pool ─▶ pairs[1] ...
 
-Where `early` is more than 1, that share of the first pool comes before the last of the steps.
-
 Every layer is told what the whole record looks like so far: the mean features of all layers before
 it. The layers themselves come from outside, as functions (features, context) -> features.
 """
@@ -27,7 +25,6 @@ class Pyramid(NamedTuple):
     """On pairs of neighbours, one on each level; before all but the first there is a pool."""
     window: int
     pool: int
-    early: int
 
     def summarise(self, xp: Any, channels: Any) -> Any:
         """Mean features of every layer from the last of the steps on, and the last one's last."""
@@ -45,12 +42,9 @@ class Pyramid(NamedTuple):
             means.append(found.mean(0))
             return found
 
-        for layer in self.steps[:-1]:
+        for layer in self.steps:
             f = read(layer, f)
-        f = _pooled(xp, f, self.early)
-        for layer in self.steps[-1:]:
-            f = read(layer, f)
-        f = read(self.near, _with_neighbour(xp, _pooled(xp, f, self.pool // self.early)))
+        f = read(self.near, _with_neighbour(xp, _pooled(xp, f, self.pool)))
         for level, layer in enumerate(self.pairs):
             f = f if level == 0 else _pooled(xp, f, self.pool)
             f = read(layer, _with_neighbour(xp, f))
@@ -65,7 +59,5 @@ def _with_neighbour(xp: Any, f: Any) -> Any:
 
 def _pooled(xp: Any, f: Any, by: int) -> Any:
     """Means of `by` neighbours; zeros fill up the front."""
-    if by == 1:
-        return f
     f = xp.pad(f, ((-f.shape[0] % by, 0), (0, 0), (0, 0)))
     return f.reshape(-1, by, *f.shape[1:]).mean(1)
