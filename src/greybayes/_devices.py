@@ -39,11 +39,11 @@ def over_devices(one: Callable[..., Any], together: int, lanes: Any, *shared: An
 
 
 @functools.cache
-def own_products() -> dict[str, str]:
-    """Compiler options with which XLA computes matrix products itself; none where it knows none.
+def without_ynnpack() -> dict[str, str]:
+    """Compiler options that keep matrix products from YNNPACK; none where XLA does not know it.
 
-    The library that it calls for them otherwise hands parts of each product to threads that all
-    devices share: on two cores that do half of the work each, a pass took a third longer.
+    That library hands parts of each product to threads that all devices share: where two cores do
+    half of the work each, they then wait for one another.
     """
     options = {"xla_cpu_experimental_ynn_fusion_type": ""}
     try:

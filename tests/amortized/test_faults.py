@@ -4,13 +4,15 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from helpers.tiny import untrained
+from helpers.tiny import records_of, train_tiny, untrained
 
 import greybayes as gb
 from greybayes.amortized import spoilt
 from greybayes.amortized.faults import score, statistics
 from greybayes.amortized.spoilt import learn, spoil
 from greybayes.amortized.trainer import compared_anew
+from greybayes.errors import EstimatorError
+from greybayes.zoo.linear_gaussian import LinearGaussian
 
 
 def channels(y, u):
@@ -86,6 +88,13 @@ def test_a_kind_of_fault_can_be_left_out(paths):
     ]
     assert still[0] > 10
     assert still[1] == 0
+    with pytest.raises(EstimatorError, match="no fault daed; did you mean dead"):
+        spoil(paths, np.random.default_rng(0), ["daed"])
+
+
+def test_kinds_have_their_names(paths):
+    y = paths.y.astype(float)
+    assert tuple(spoilt._kinds(y, y, np.random.default_rng(0))) == spoilt.KINDS
 
 
 def test_noise_with_a_memory_has_the_same_variance():
@@ -140,16 +149,21 @@ def test_it_learns_what_differs():
     assert 0.78 < right < 0.88
 
 
+class Plant(LinearGaussian):
+    """A user's own, which no name finds again."""
+
+
 def test_a_misfit_check_can_be_made_anew(compiled):
-    estimator = compared_anew(untrained("linear-gaussian", n_reference=64))
-    same, other = (compared_anew(estimator, without=kinds) for kinds in ((), ("offset", "gain")))
-    for name, array in estimator.arrays.items():
+    trained = train_tiny(Plant(), settings={"n_reference": 64})
+    same, other = (compared_anew(trained, without=kinds) for kinds in ((), ("offset", "gain")))
+    for name, array in trained.arrays.items():
         np.testing.assert_array_equal(same.arrays[name], array)
-    faults = "typical.faults.first"
-    assert not np.allclose(other.arrays[faults], estimator.arrays[faults])
-    np.testing.assert_array_equal(
-        other.arrays["network.first.weight"], estimator.arrays["network.first.weight"]
-    )
+    faults, weight = "typical.faults.first", "network.first.weight"
+    assert not np.allclose(other.arrays[faults], trained.arrays[faults])
+    np.testing.assert_array_equal(other.arrays[weight], trained.arrays[weight])
+    assert len(compared_anew(trained, n_reference=96).arrays["typical.reference"]) == 96
+    before, after = (each.estimate(records_of(trained, 1)[0]) for each in (trained, same))
+    assert before.diagnostics == after.diagnostics
 
 
 def test_an_estimator_knows_faults(compiled):

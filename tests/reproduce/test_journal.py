@@ -81,14 +81,14 @@ def test_a_cell_of_another_file_is_computed_anew_and_the_others_are_kept(tmp_pat
     calls, compute = counted()
     journal = Journal(tmp_path / "a.json", ABOUT)
     journal.cell("hours", compute)
-    journal.cell("minutes", compute, of="a network")
+    journal.cell("minutes", compute, source="a network")
     again = Journal(tmp_path / "a.json", ABOUT)
     again.cell("hours", compute)
-    again.cell("minutes", compute, of="a network")
+    again.cell("minutes", compute, source="a network")
     assert len(calls) == 2
-    again.cell("minutes", compute, of="another network")
+    again.cell("minutes", compute, source="another network")
     assert len(calls) == 3
-    assert read(tmp_path / "a.json")["cells"]["minutes"]["of"] == "another network"
+    assert read(tmp_path / "a.json")["cells"]["minutes"]["source"] == "another network"
 
 
 def test_what_is_no_number_is_null(tmp_path):

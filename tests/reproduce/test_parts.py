@@ -11,7 +11,7 @@ from helpers.grid import m1_posterior_near
 
 import greybayes as gb
 from greybayes.errors import GreybayesError
-from greybayes.reproduce import drives, growth1, run, signals, table1
+from greybayes.reproduce import drives, growth1, growth2, run, signals, table1
 from greybayes.reproduce.journal import Journal, read
 from greybayes.reproduce.task import Data, Task
 
@@ -88,6 +88,19 @@ def test_the_page_in_the_docs_is_that_of_the_results():
     root = Path(__file__).parents[2]
     target = root / "docs/paper.md"
     assert target.read_text() == run.whole_page(target, root / run.FOLDER)
+
+
+def test_a_cell_is_computed_anew_where_its_file_has_changed(tmp_path):
+    network, calls = tmp_path / "network", []
+    given = task(tmp_path)
+    for contents in (b"one", b"one", b"two"):
+        network.write_bytes(contents)
+        given.cell("ours", lambda: {"call": len(calls.append(1) or calls)}, network)
+    assert given.journal.cells["ours"]["call"] == len(calls) == 2
+    # And those of the two parts that use a shipped network say so.
+    for part, cells in (("growth1", growth1.ESSENTIAL[1:]), ("growth2", growth2.ESSENTIAL[:2])):
+        told = read(Path(__file__).parents[2] / run.FOLDER / f"{part}.json")["cells"]
+        assert {name for name, cell in told.items() if "source" in cell} == set(cells)
 
 
 def test_signals_are_the_authors_or_of_the_seed(tmp_path, shared_data):

@@ -171,7 +171,7 @@ class Estimator:
             for extra, raw in zip(extras, found.raw, strict=True):
                 extra["posterior"] = Mixture(self.line, raw, n_components)
         if found.distance is not None:
-            p_values = typical.p_values(self.arrays["typical.reference"], found.distance)
+            p_values = typical.p_values(self.arrays[typical.REFERENCE], found.distance)
             for extra, p_value in zip(extras, p_values.tolist(), strict=True):
                 extra["diagnostics"] = {"misfit_p": p_value}
                 if p_value < typical.LEVEL:
@@ -261,7 +261,7 @@ class Estimator:
         import jax.numpy as jnp
         from jax.sharding import Mesh, PartitionSpec
 
-        from greybayes._devices import own_products
+        from greybayes._devices import without_ynnpack
         from greybayes.amortized.heads import MeanAndPosterior
 
         weights, scaling, shared = self.weights, self.scaling, self.input
@@ -295,7 +295,7 @@ class Estimator:
             # Weights are constants of the program: as arguments they would be handed over anew.
             return jax.jit(
                 jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False),
-                compiler_options=own_products(),
+                compiler_options=without_ynnpack(),
             )
 
         def call(n_devices: int, mean_only: bool, *given: np.ndarray) -> np.ndarray:

@@ -16,11 +16,25 @@ from jaxtyping import Float
 
 from greybayes.amortized import faults
 from greybayes.drawing import clock, delayed
-from greybayes.errors import ModelError
+from greybayes.errors import EstimatorError, ModelError, nearest
 from greybayes.simulation import Paths
 from greybayes.structure import distribution
 
 Outputs = Float[np.ndarray, "path steps output"]
+KINDS = (
+    "offset",
+    "gain",
+    "disturbance",
+    "slow disturbance",
+    "late",
+    "dead",
+    "another plant",
+    "reversed",
+    "another signal",
+    "coloured noise",
+    "louder noise",
+)
+"""All kinds of faults; the last two where an output is known without its noise."""
 _HIDDEN, _BATCH, _EPOCHS, _RATE = 64, 512, 30, 2e-3
 # Paths spoilt at a time: every kind of fault is made for all of them.
 _TOGETHER = 1024
@@ -29,8 +43,12 @@ _TOGETHER = 1024
 def spoil(paths: Paths, rng: np.random.Generator, without: Collection[str] = ()) -> Outputs:
     """The outputs of all paths, each spoilt by one fault of a random kind and size.
 
-    Kinds that are named in `without` are not shown: so it is measured what is found of others.
+    Kinds that are named in `without` are left out: to measure how often a fault is found of which
+    nothing was shown.
     """
+    unknown = set(without) - set(KINDS)
+    if unknown:
+        raise EstimatorError(f"there is no fault {min(unknown)}; {nearest(min(unknown), KINDS)}")
     y, mean = paths.y.astype(float), _without_noise(paths)
     found = []
     for i in range(0, len(y), _TOGETHER):

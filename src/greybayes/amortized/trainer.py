@@ -236,30 +236,39 @@ def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: flo
     arrays = named_arrays(trained.weights)
     if experiment.shared is not None:
         arrays["input"] = np.asarray(experiment.shared)
-    arrays |= comparison(experiment, trained)
-    estimator = Estimator(header, arrays)
-    # The model at hand, which a name may not find again; and the module, which need not be rebuilt.
-    estimator.__dict__.update(model=experiment.model, weights=trained.weights)
-    return estimator
+    arrays |= _comparison(experiment, trained)
+    return _with_module(Estimator(header, arrays), experiment.model, trained.weights)
 
 
 def compared_anew(
     estimator: Estimator, *, n_reference: int | None = None, without: Collection[str] = ()
 ) -> Estimator:
-    """The same network with its misfit check made anew, without some kinds of faults (`spoilt`)."""
+    """The same network with its misfit check made anew, without some kinds of faults (`spoilt`).
+
+    From as many records as it was made of, where no other number is given.
+    """
     header = estimator.header
     fields = {field.name for field in dataclasses.fields(Settings)}
     given = {name: value for name, value in header["settings"].items() if name in fields}
-    settings = Settings(**given)
-    if n_reference is not None:
-        settings = dataclasses.replace(settings, n_reference=n_reference)
+    count = n_reference or len(estimator.arrays[typical.REFERENCE])
+    settings = dataclasses.replace(Settings(**given), n_reference=count)
     experiment = Experiment(estimator.model, from_dict(header["input"]), estimator.n_steps)
     trained = Trained(estimator.weights, estimator.scaling, settings, header["history"], 0.0)
     arrays = {n: a for n, a in estimator.arrays.items() if not n.startswith(typical.PREFIX)}
-    return Estimator(header, {**arrays, **comparison(experiment, trained, without)})
+    return _with_module(
+        Estimator(header, {**arrays, **_comparison(experiment, trained, without)}),
+        estimator.model,
+        estimator.weights,
+    )
 
 
-def comparison(
+def _with_module(estimator: Estimator, model: Model, weights: training.Weights) -> Estimator:
+    """With the model at hand, which a name may not find again, and the module, as it is there."""
+    estimator.__dict__.update(model=model, weights=weights)
+    return estimator
+
+
+def _comparison(
     experiment: Experiment, trained: Trained, without: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
     """How simulated records are spread, how spoilt ones differ, and how far away fresh ones are.

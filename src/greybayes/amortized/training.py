@@ -20,7 +20,7 @@ import optax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
-from greybayes._devices import own_products
+from greybayes._devices import without_ynnpack
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.heads import HEADS, Head, Lines, normalised_error
 from greybayes.amortized.network import Network, OneByOne, all_sizes, check_sizes, make_network
@@ -312,5 +312,5 @@ def make_block(
     mesh = Mesh(np.array(jax.devices()[: settings.devices]), ("cores",))
     return jax.jit(
         jax.shard_map(on_device, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False),
-        compiler_options=own_products(),
+        compiler_options=without_ynnpack(),
     )

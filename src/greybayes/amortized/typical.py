@@ -25,15 +25,17 @@ _PRODUCTS = 10
 Arrays = Mapping[str, np.ndarray]
 PREFIX = "typical."
 """Of the names of all its arrays."""
-_SCALES = "typical.scales"
+REFERENCE = f"{PREFIX}reference"
+"""Distances of fresh simulations, in order."""
+_SCALES = f"{PREFIX}scales"
 _PARTS = ("middle", "spread", "expected", "whiten", "usual", "scales")
-NEEDED = (*(f"typical.{part}" for part in _PARTS), *faults.NAMES)
+NEEDED = (*(f"{PREFIX}{part}" for part in _PARTS), *faults.NAMES)
 """The arrays from which a distance is computed; `typical.reference` turns it into a p-value."""
 
 
 def can_check(arrays: Arrays) -> bool:
     """Whether an estimator's arrays hold a comparison; files of older versions do not."""
-    return "typical.reference" in arrays
+    return REFERENCE in arrays
 
 
 class Seen(NamedTuple):
@@ -80,7 +82,7 @@ def on_one_scale(arrays: Arrays, seen: Seen) -> dict[str, np.ndarray]:
 def calibrate(arrays: Arrays, seen: Seen) -> dict[str, np.ndarray]:
     """The comparison with the distances of fresh simulations beside it."""
     reference = np.sort(np.asarray(distance(np, arrays, seen), np.float32))
-    return {**arrays, "typical.reference": reference}
+    return {**arrays, REFERENCE: reference}
 
 
 def distance(xp: Any, arrays: Mapping[str, Any], seen: Seen) -> Any:

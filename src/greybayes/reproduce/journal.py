@@ -37,23 +37,23 @@ class Journal:
                 )
             self.cells = told["cells"]
 
-    def cell(self, name: str, compute: Callable[[], Cell], of: str | None = None) -> Cell:
+    def cell(self, name: str, compute: Callable[[], Cell], source: str | None = None) -> Cell:
         """The cell of this name, from the file where it is there; its seconds and its commit.
 
-        A cell that was computed in several runs tells its seconds itself. `of` is what this cell
-        depends on and others do not, such as a network that may be trained anew.
+        A cell that was computed in several runs tells its seconds itself. `source` is what this
+        cell depends on and others do not, such as a network that may be trained anew.
         """
-        if not self.has(name, of):
+        if not self.has(name, source):
             started = time.perf_counter()
             found = compute()
             seconds = round(time.perf_counter() - started, 3)
-            self._put(name, {"seconds": seconds, **found, **({"of": of} if of else {})})
+            self._put(name, {"seconds": seconds, **found, **({"source": source} if source else {})})
         return self.cells[name]
 
-    def has(self, name: str, of: str | None = None) -> bool:
+    def has(self, name: str, source: str | None = None) -> bool:
         """Whether a cell is there, and whole, and not of something else."""
         found = self.cells.get(name, {"partial": True})
-        return not found.get("partial") and found.get("of") == of
+        return not found.get("partial") and found.get("source") == source
 
     def so_far(self, name: str, found: Cell) -> None:
         """What a cell of hours has come to; it is for the page, and is computed to its end yet."""

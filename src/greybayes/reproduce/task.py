@@ -39,16 +39,16 @@ class Task:
             return {"n_thetas": n_thetas, "n_paths": 50}
         return {"n_thetas": n_thetas // 10, "n_paths": 10, "epochs": 3}
 
-    def cell(self, name: str, compute: Callable[[], Cell], of: Path | None = None) -> Cell:
+    def cell(self, name: str, compute: Callable[[], Cell], source: Path | None = None) -> Cell:
         """A cell of the part, computed where the file does not have it.
 
-        `of` is a file that this cell depends on, such as a shipped network: where it is another one
-        than last time, this cell is computed anew, and those that took hours are kept.
+        `source` is a file that this cell depends on, such as a shipped network: where a byte of it
+        differs from last time, this cell is computed anew, and those that took hours are kept.
         """
-        other = None if of is None else digest(of)
-        if not self.journal.has(name, other):
+        made_of = None if source is None else digest(source)
+        if not self.journal.has(name, made_of):
             self.tell(name)
-        return self.journal.cell(name, compute, other)
+        return self.journal.cell(name, compute, made_of)
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
