@@ -217,11 +217,11 @@ def misfit(_: Path, count: int = 400, n_checked: int = 100) -> None:
     before = estimator.estimate(list(paths))
     right = _checked("growth2", list(paths)[:n_checked], before[:n_checked])
     found: dict[str, Any] = {}
-    false_alarms = {"network": float(alarms), "fit": float(right.mean()), "unseen": {}}
+    unseen: dict[str, float] = {}
     for name, wrong in WRONGS.items():
         found[name] = []
         blind = compared_anew(estimator, without=wrong.shown)
-        false_alarms["unseen"][name] = float(_alarms(blind.estimate(list(plain))).mean())
+        unseen[name] = float(_alarms(blind.estimate(list(plain))).mean())
         for size in wrong.sizes:
             spoiled = wrong.spoil(y, x, paths.theta.astype(float), size)
             records = [gb.Record(y=row[:, None], u=estimator.input, dt=1.0) for row in spoiled]
@@ -233,7 +233,10 @@ def misfit(_: Path, count: int = 400, n_checked: int = 100) -> None:
             print(name, size, told, flush=True)
     found |= _wrong_drives(n_checked)
     figures = {
-        "false_alarms": false_alarms,
+        "false_alarms": {"network": float(alarms), "fit": float(right.mean())},
+        "false_alarms_of_unseen": unseen,
+        "least_false_alarms_of_unseen": min(unseen.values()),
+        "most_false_alarms_of_unseen": max(unseen.values()),
         "level": LEVEL,
         "found": found,
         "where_it_matters": {name: _where_it_matters(rows) for name, rows in found.items()},
