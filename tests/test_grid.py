@@ -252,6 +252,8 @@ def test_the_evaluation_set_of_m1_has_the_known_error(shared_data):
 def test_the_evaluation_set_of_m2_has_the_known_error(shared_data):
     truth, y = evaluation(shared_data, "growth2")
     posterior = m2_posterior(y, np.random.default_rng(0), n_fit=600, n_draws=3000)
+    error = ((posterior.mean - truth) ** 2).mean()
     # Two rough computations gave 0.00236 and 0.00249.
-    assert 0.0023 < ((posterior.mean - truth) ** 2).mean() < 0.00252
-    assert posterior.ess.min() > 200
+    assert 0.0023 < error < 0.00252
+    # Draws are shared by all records, and some have few: their noise is a small part of the error.
+    assert (posterior.error**2).mean() < 0.01 * error
