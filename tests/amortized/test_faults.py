@@ -81,6 +81,12 @@ def test_faults_of_many_kinds_are_among_them(paths):
     assert {name: np.sum(each) > 10 for name, each in found.items()} == dict.fromkeys(found, True)
 
 
+def test_what_is_no_number_is_not_learnt():
+    good, bad = np.random.default_rng(0).normal(size=(2, 600, 3))
+    bad[5, 1], bad[7, 2] = np.inf, np.nan
+    assert all(np.isfinite(array).all() for array in learn(good, bad, seed=1).values())
+
+
 def test_a_kind_of_fault_can_be_left_out(paths):
     still = [
         np.sum(np.diff(spoil(paths, np.random.default_rng(0), without)[:, -3:, 0]) == 0)

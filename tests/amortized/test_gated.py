@@ -80,6 +80,16 @@ def test_it_is_its_formula_at_any_length(n_steps, sizes):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("times", [1e2, 1e6, 1e12])
+def test_a_record_that_is_nothing_like_the_models_gives_numbers(times):
+    """Gates multiply: without an end to it four layers make infinity of a large record."""
+    network = Gated(N_CHANNELS, jr.key(1), width=6, context=5, window=4, pool=4, levels=3, depth=3)
+    network = jax.tree.map(lambda a: 5 * a, network)
+    c = times * np.random.default_rng(0).normal(size=(20, 40, N_CHANNELS)).astype(np.float32)
+    assert np.isfinite(network.summarise(jnp.asarray(c))).all()
+    assert np.abs(network.summarise(jnp.asarray(c))).max() > 1e3
+
+
 def test_own_derivative_is_that_of_the_formula():
     rng = np.random.default_rng(0)
     drawn = [rng.normal(size=shape) for shape in ((5, 2, 4), (2, 4), (4, 3), (2, 3))]

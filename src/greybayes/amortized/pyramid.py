@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 Layer = Callable[[Any, Any], Any]
+# Features of records of the model are far smaller. Gates multiply, layer after layer: without an
+# end to it, a record that is nothing like the model's would come out as infinity.
+_LARGEST = 1e4
 
 
 class Pyramid(NamedTuple):
@@ -35,10 +38,11 @@ class Pyramid(NamedTuple):
         c = xp.pad(c, ((self.window - 1 + total - n_steps, 0), (0, 0), (0, 0)))
         windows = xp.concatenate([c[i : i + total] for i in range(self.window)], axis=-1)
         f = self.first(windows.reshape(total * batch, -1)).reshape(total, batch, -1)
+        f = xp.minimum(f, _LARGEST)
         means = [f.mean(0)]
 
         def read(layer: Layer, x: Any) -> Any:
-            found = layer(x, xp.concatenate(means, axis=-1))
+            found = xp.minimum(layer(x, xp.concatenate(means, axis=-1)), _LARGEST)
             means.append(found.mean(0))
             return found
 

@@ -124,6 +124,8 @@ def learn(
     good: Float[np.ndarray, "path feature"], bad: Float[np.ndarray, "spoilt feature"], seed: int
 ) -> dict[str, np.ndarray]:
     """A small network that tells features of spoilt records from those of the model."""
+    # A user's own network may make no numbers of a record that is nothing like the model's.
+    bad = bad[np.isfinite(bad).all(1)]
     middle, spread = good.mean(0), good.std(0) + 1e-6
     features = np.concatenate([good, bad])
     told = np.concatenate([np.zeros(len(good)), np.ones(len(bad))])
