@@ -10,6 +10,7 @@ from helpers.commands import ok, refused
 from helpers.grid import m1_posterior_near
 
 import greybayes as gb
+from greybayes.amortized.typical import REFERENCE
 from greybayes.errors import GreybayesError
 from greybayes.reproduce import drives, growth1, growth2, run, signals, table1
 from greybayes.reproduce.journal import Journal, read
@@ -90,17 +91,30 @@ def test_the_page_in_the_docs_is_that_of_the_results():
     assert target.read_text() == run.whole_page(target, root / run.FOLDER)
 
 
-def test_a_cell_is_computed_anew_where_its_file_has_changed(tmp_path):
-    network, calls = tmp_path / "network", []
+def test_a_cell_is_computed_anew_where_its_network_has_changed(tmp_path):
+    calls = []
     given = task(tmp_path)
-    for contents in (b"one", b"one", b"two"):
-        network.write_bytes(contents)
+    for network in ("one", "one", "two"):
         given.cell("ours", lambda: {"call": len(calls.append(1) or calls)}, network)
     assert given.journal.cells["ours"]["call"] == len(calls) == 2
     # And those of the two parts that use a shipped network say so.
     for part, cells in (("growth1", growth1.ESSENTIAL[1:]), ("growth2", growth2.ESSENTIAL[:2])):
         told = read(Path(__file__).parents[2] / run.FOLDER / f"{part}.json")["cells"]
         assert {name for name, cell in told.items() if "source" in cell} == set(cells)
+
+
+def test_a_new_misfit_check_does_not_change_the_weights(monkeypatch):
+    before = gb.load("fir")
+
+    def told_of(**arrays):
+        changed = gb.Estimator(before.header, {**before.arrays, **arrays})
+        monkeypatch.setattr(signals, "load", lambda name: changed)
+        return signals.shipped_weights("fir")
+
+    whole = told_of()
+    assert told_of(**{REFERENCE: before.arrays[REFERENCE] + 1.0}) == whole
+    bias = "head.out.bias"
+    assert told_of(**{bias: before.arrays[bias] + 1.0}) != whole
 
 
 def test_signals_are_the_authors_or_of_the_seed(tmp_path, shared_data):

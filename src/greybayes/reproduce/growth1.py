@@ -21,7 +21,15 @@ from greybayes.record import Record
 from greybayes.refining import refine
 from greybayes.reproduce.journal import Cell
 from greybayes.reproduce.paper_mode import paper_cell
-from greybayes.reproduce.signals import TRUTHS, network, shipped, signals, sources_of, timed
+from greybayes.reproduce.signals import (
+    TRUTHS,
+    network,
+    shipped,
+    shipped_weights,
+    signals,
+    sources_of,
+    timed,
+)
 from greybayes.reproduce.task import Data, Task, markdown_table
 from greybayes.zoo import get_model
 
@@ -52,10 +60,12 @@ def run(task: Task) -> None:
             lambda: cpf_saem(MODEL, records, key=task.seed, settings={"iterations": iterations}),
         ),
     )
-    own = shipped(MODEL)
-    task.cell("CME-MH", lambda: _chains(task, records), own)
-    task.cell("our network", lambda: network(MODEL, load(MODEL), records, task.draws), own)
-    task.cell("refined and exact", lambda: _refined(task, records), own)
+    weights = shipped_weights(MODEL)
+    task.cell("CME-MH", lambda: _chains(task, records), weights)
+    task.cell(
+        "our network", lambda: network(MODEL, load(MODEL), records, task.draws), shipped(MODEL)
+    )
+    task.cell("refined and exact", lambda: _refined(task, records), weights)
     # Hours, of a full run: after all that takes minutes.
     for kind, sizes in (
         ("gru", {"width": 30, "depth": 2, "dense": 32}),

@@ -10,7 +10,14 @@ from greybayes.classical.psem import psem
 from greybayes.refining import refine
 from greybayes.reproduce.journal import Cell
 from greybayes.reproduce.paper_mode import paper_cell
-from greybayes.reproduce.signals import network, shipped, signals, sources_of, timed
+from greybayes.reproduce.signals import (
+    network,
+    shipped,
+    shipped_weights,
+    signals,
+    sources_of,
+    timed,
+)
 from greybayes.reproduce.task import Data, Task, markdown_table
 
 TITLE = "Tables 4, 5 and 6: all parameters of M2"
@@ -28,14 +35,15 @@ def sources(data: Data) -> dict[str, Path]:
 def run(task: Task) -> None:
     """Every method on the same signals, and the paper's network for each P."""
     records = signals(task, MODEL)
-    own = shipped(MODEL)
-    task.cell("our network", lambda: network(MODEL, load(MODEL), records, task.draws), own)
+    task.cell(
+        "our network", lambda: network(MODEL, load(MODEL), records, task.draws), shipped(MODEL)
+    )
     task.cell(
         "refined",
         lambda: timed(
             MODEL, lambda: refine(MODEL, records, key=task.seed, settings={"min_ess": 1000.0})
         ),
-        own,
+        shipped_weights(MODEL),
     )
     chains = {"likelihood": "exact"} if task.full else {"likelihood": "exact", "min_ess": 100.0}
     task.cell(

@@ -81,10 +81,15 @@ class Journal:
         write_atomically(self.path, text.encode(), GreybayesError)
 
 
-def digest(file: Path) -> str:
+def digest(contents: bytes) -> str:
+    """What tells some contents from others."""
+    return hashlib.sha256(contents).hexdigest()[:16]
+
+
+def digest_of_file(file: Path) -> str:
     """What tells a file from others."""
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        return digest(file.read_bytes())
     except OSError as problem:
         raise GreybayesError(f"{file} cannot be read ({reason(problem)}).") from None
 

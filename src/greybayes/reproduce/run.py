@@ -11,7 +11,7 @@ from typing import Any
 from greybayes._files import reason, write_atomically
 from greybayes.errors import GreybayesError, nearest
 from greybayes.plots import save_figure
-from greybayes.reproduce.journal import Journal, digest, read
+from greybayes.reproduce.journal import Journal, digest_of_file, read
 from greybayes.reproduce.task import Data, Task
 
 # The module of each part; a figure that shows what a table holds is computed with it.
@@ -70,7 +70,7 @@ def reproduce(
             "part": name,
             "size": "full" if full else "quick",
             "seed": seed,
-            **{what: digest(file) for what, file in module(name).sources(data).items()},
+            **{what: digest_of_file(file) for what, file in module(name).sources(data).items()},
         }
         for name in names
     }

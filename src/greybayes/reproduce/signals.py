@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from greybayes.amortized.estimator import PRETRAINED, SUFFIX, Estimator
+from greybayes.amortized.estimator import PRETRAINED, SUFFIX, Estimator, load
 from greybayes.amortized.risk import bayes_risk
+from greybayes.amortized.typical import PREFIX
 from greybayes.errors import Status
 from greybayes.estimate import Estimate
 from greybayes.record import Record, read_records
-from greybayes.reproduce.journal import Cell
+from greybayes.reproduce.journal import Cell, digest
 from greybayes.reproduce.task import Data, Task
 from greybayes.simulation import simulate
 
@@ -26,9 +27,16 @@ def sources_of(model: str, data: Data) -> dict[str, Path]:
     return {"signals": data.evaluation / f"{model}_evaluation_100.mat"}
 
 
-def shipped(model: str) -> Path:
-    """The file of the shipped network, on which some of the figures depend."""
-    return PRETRAINED / f"{model}{SUFFIX}"
+def shipped(model: str) -> str:
+    """What tells the file of the shipped network from others, for figures that depend on it."""
+    return digest((PRETRAINED / f"{model}{SUFFIX}").read_bytes())
+
+
+def shipped_weights(model: str) -> str:
+    """The same of its weights alone: with a new misfit check, chains and draws are the same."""
+    arrays = load(model).arrays
+    names = sorted(name for name in arrays if not name.startswith(PREFIX))
+    return digest(b"".join(name.encode() + arrays[name].tobytes() for name in names))
 
 
 def signals(task: Task, model: str) -> list[Record]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from greybayes.reproduce.journal import Cell, Journal, digest
+from greybayes.reproduce.journal import Cell, Journal
 
 
 class Data(NamedTuple):
@@ -39,16 +39,15 @@ class Task:
             return {"n_thetas": n_thetas, "n_paths": 50}
         return {"n_thetas": n_thetas // 10, "n_paths": 10, "epochs": 3}
 
-    def cell(self, name: str, compute: Callable[[], Cell], source: Path | None = None) -> Cell:
+    def cell(self, name: str, compute: Callable[[], Cell], source: str | None = None) -> Cell:
         """A cell of the part, computed where the file does not have it.
 
-        `source` is a file that this cell depends on, such as a shipped network: where a byte of it
-        differs from last time, this cell is computed anew, and those that took hours are kept.
+        `source` tells what this cell depends on and others do not, such as a shipped network: where
+        it differs from last time, this cell is computed anew, and those that took hours are kept.
         """
-        made_of = None if source is None else digest(source)
-        if not self.journal.has(name, made_of):
+        if not self.journal.has(name, source):
             self.tell(name)
-        return self.journal.cell(name, compute, made_of)
+        return self.journal.cell(name, compute, source)
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
