@@ -1,7 +1,6 @@
 """Estimator: a trained network, ready for records. Import it without JAX; it starts when needed."""
 
 import functools
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,27 +13,23 @@ from jaxtyping import Float
 from greybayes.amortized import forward, typical
 from greybayes.amortized.built_in import check_built_in
 from greybayes.amortized.channels import Scaling
-from greybayes.amortized.faults import statistics
 from greybayes.amortized.forward import Outputs
 from greybayes.amortized.header import check_header
 from greybayes.amortized.line import Line
 from greybayes.amortized.mixture import Mixture
 from greybayes.amortized.store import read_file, write_file
+from greybayes.amortized.trained_for import TrainedFor
 from greybayes.errors import EstimatorError, Status, nearest
 from greybayes.estimate import Estimate
 from greybayes.record import Record
 
 if TYPE_CHECKING:
+    from greybayes.amortized.passing import Pass
     from greybayes.amortized.training import Weights
     from greybayes.model import Model
 
 PRETRAINED = Path(__file__).parent / "pretrained"
 SUFFIX = ".estimator"
-# How far a record's input may be from the one trained for, as a share of its range.
-_SAME_INPUT = 1e-3
-# Steps of records computed at a time: their features then stay in the cache of a core.
-_ROWS = 5000
-
 Engine = Literal["jax", "numpy"]
 
 
@@ -99,6 +94,12 @@ class Estimator:
 
         return weights_from(self.model, self.header, self.arrays)
 
+    @functools.cached_property
+    def _pass(self) -> "Pass":
+        from greybayes.amortized.passing import Pass
+
+        return Pass(self)
+
     def save(self, path: str | Path) -> Path:
         """Write the file, whole or not at all."""
         write_file(path, dict(self.header), dict(self.arrays))
@@ -147,8 +148,7 @@ class Estimator:
         several = [records] if isinstance(records, Record) else list(records)
         if not several:
             return []
-        y = self._checked(several)
-        u = self._inputs(several) if self.input is None else None
+        y, u = TrainedFor(self.header, self.input).read(several)
         found = self.outputs(y, u, engine=engine, mean_only=mean_only)
         seconds = (time.perf_counter() - started) / len(several)
         common = {
@@ -217,173 +217,8 @@ class Estimator:
                     "the weights of the estimator are not those that its header describes."
                 ) from None
         else:
-            found = self._in_parts(y, u, mean_only)
+            found = self._pass(y, u, mean_only)
         return found._replace(theta=found.theta.astype(float))
-
-    def _in_parts(self, y: np.ndarray, u: np.ndarray | None, mean_only: bool) -> Outputs:
-        """All cores at once where that pays, on parts small enough for the cache of a core."""
-        import jax
-
-        count = len(y)
-        largest = max(1, _ROWS // self.n_steps)
-        n_devices = jax.device_count() if count >= largest * jax.device_count() else 1
-        parts = -(-count // (n_devices * largest))
-        # Few compilations, whatever number of records comes, and little computed for nothing.
-        size = min(largest, 1 << (count - 1).bit_length()) if parts == 1 else largest
-        step = 1 << max(0, parts.bit_length() - 4)
-        parts = -(-parts // step) * step
-        shape = (n_devices, parts, size)
-
-        def split(a: np.ndarray) -> np.ndarray:
-            spare = math.prod(shape) - count
-            filled = np.concatenate([a, np.repeat(a[-1:], spare, axis=0)]) if spare else a
-            return filled.reshape(*shape, *a.shape[1:])
-
-        given = [split(a) for a in (y, u) if a is not None]
-        packed = self._compiled(n_devices, mean_only, *given)
-        # The first three axes are those of the parts.
-        return self._unpacked(packed.reshape(-1, packed.shape[-1])[:count])
-
-    def _unpacked(self, packed: Float[np.ndarray, "batch number"]) -> Outputs:
-        """Theta, the numbers of the mixture and the distance, which come as one array."""
-        n_theta = len(self.names)
-        if packed.shape[1] == n_theta:
-            return Outputs(packed, None, None)
-        checks = typical.can_check(self.arrays)
-        raw = packed[:, n_theta : -1 if checks else None]
-        return Outputs(
-            packed[:, :n_theta], raw if raw.size else None, packed[:, -1] if checks else None
-        )
-
-    @functools.cached_property
-    def _compiled(self):
-        import jax
-        import jax.numpy as jnp
-        from jax.sharding import Mesh, PartitionSpec
-
-        from greybayes._devices import without_ynnpack
-        from greybayes.amortized.heads import MeanAndPosterior
-
-        weights, scaling, shared = self.weights, self.scaling, self.input
-        comparison = {n: a for n, a in self.arrays.items() if n in typical.NEEDED}
-
-        def part(mean_only: bool, y, u):
-            channels = scaling.channels(jnp, y, u)
-            summary = weights.network.summarise(channels)
-            theta = weights.head.theta(summary)
-            found = [theta]
-            if isinstance(weights.head, MeanAndPosterior) and not mean_only:
-                found.append(weights.head.mixture(summary))
-            if comparison and not mean_only:
-                seen = typical.Seen(summary, theta, statistics(jnp, channels, y.shape[-1]))
-                found.append(typical.distance(jnp, comparison, seen)[:, None])
-            # One array: to fetch three from every core takes three times as long.
-            return jnp.concatenate(found, axis=-1)
-
-        def on_device(mean_only: bool, y, u=None):
-            """Its parts one after the other, with the input of all or each with its own."""
-            if u is None:
-                run = functools.partial(part, mean_only, u=jnp.asarray(shared))
-                return jax.lax.map(run, y[0])[None]
-            return jax.lax.map(lambda given: part(mean_only, *given), (y[0], u[0]))[None]
-
-        @functools.cache
-        def compiled(n_devices: int, mean_only: bool):
-            split = PartitionSpec("cores")
-            mesh = Mesh(np.array(jax.devices()[:n_devices]), ("cores",))
-            run = functools.partial(on_device, mean_only)
-            # Weights are constants of the program: as arguments they would be handed over anew.
-            return jax.jit(
-                jax.shard_map(run, mesh=mesh, in_specs=split, out_specs=split, check_vma=False),
-                compiler_options=without_ynnpack(),
-            )
-
-        def call(n_devices: int, mean_only: bool, *given: np.ndarray) -> np.ndarray:
-            return np.asarray(compiled(n_devices, mean_only)(*given))
-
-        return call
-
-    def _checked(self, records: list[Record]) -> Float[np.ndarray, "batch steps output"]:
-        """The outputs of all records; one that it was not trained for is refused."""
-        shape = (self.n_steps, len(self.header["outputs"]))
-        for record in records:
-            if record.y.shape != shape:
-                raise self._refusal(record, self._wrong_shape(record))
-            if record.dt is not None and abs(record.dt - self.header["dt"]) > 1e-3 * record.dt:
-                raise self._refusal(
-                    record,
-                    f"has dt = {record.dt:g}; this estimator was trained for "
-                    f"{self.header['dt']:g}. Resample the record, or set dt in the model and train "
-                    f"again: {self._command}.",
-                )
-        y = np.stack([record.y for record in records])
-        missing = np.isnan(y).any((1, 2))
-        if missing.any():
-            record = records[int(missing.argmax())]
-            raise self._refusal(
-                record,
-                f"has {record.n_missing} missing samples; this estimator was trained for complete "
-                "records. Fill the gaps, or cut the record and train for what is left: "
-                f"{self._command} --length N.",
-            )
-        self._check_inputs([record for record in records if record.u is not None])
-        return y.astype(np.float32)
-
-    def _inputs(self, records: list[Record]) -> Float[np.ndarray, "batch steps input"]:
-        """The inputs of all records, where it was trained for any of a design."""
-        shape = (self.n_steps, len(self.header["inputs"]))
-        for record in records:
-            if record.u is None or record.u.shape != shape:
-                came = "no input" if record.u is None else f"inputs of shape {record.u.shape}"
-                raise self._refusal(
-                    record,
-                    f"has {came}; this estimator was trained for any input of the design "
-                    f"{self.header['input']['design']}, of shape {shape}. Name the columns: "
-                    "FILE:u=COLUMN.",
-                )
-        return np.stack([record.u for record in records if record.u is not None]).astype(np.float32)
-
-    def _check_inputs(self, records: list[Record]) -> None:
-        trained = self.input
-        if trained is None or not records:
-            return
-        for record in records:
-            if record.u is not None and record.u.shape != trained.shape:
-                raise self._refusal(
-                    record,
-                    f"has inputs of shape {record.u.shape}; this estimator was trained for "
-                    f"{trained.shape}. Train one for these: {self._command} --input FILE.",
-                )
-        given = np.stack([record.u for record in records if record.u is not None])
-        differences = np.abs(given - trained)
-        largest = differences.max((1, 2), initial=0.0)
-        if largest.max() > _SAME_INPUT * max(float(np.ptp(trained)), 1e-12):
-            raise self._refusal(
-                records[int(largest.argmax())],
-                "has another input than this estimator was trained for, "
-                f"{self.header['input']['design']} (they differ by up to {largest.max():.3g}). "
-                f"Train one for this input: {self._command} --input FILE.",
-            )
-
-    def _wrong_shape(self, record: Record) -> str:
-        outputs = self.header["outputs"]
-        if record.y.shape[1] != len(outputs):
-            return (
-                f"has {record.y.shape[1]} outputs; this estimator was trained for {len(outputs)}: "
-                f"{', '.join(outputs)}. Name its columns, or train for a model of these outputs: "
-                "greybayes train MODEL."
-            )
-        return (
-            f"has {record.n_steps} samples; this estimator was trained for {self.n_steps}. Train "
-            f"one for this length: {self._command} --length {record.n_steps}."
-        )
-
-    @property
-    def _command(self) -> str:
-        return f"greybayes train {self.header['model']['name']}"
-
-    def _refusal(self, record: Record, why: str) -> EstimatorError:
-        return EstimatorError(f"{f'record {record.name}' if record.name else 'the record'} {why}")
 
 
 def load(name: str | Path, model: "Model | None" = None) -> Estimator:

@@ -1,0 +1,108 @@
+"""Which records an estimator was trained for; others are refused, with what to do."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from greybayes.errors import EstimatorError
+from greybayes.record import Record
+
+# How far a record's input may be from the one trained for, as a share of its range.
+_SAME_INPUT = 1e-3
+
+Batch = Float[np.ndarray, "batch steps channel"]
+
+
+class TrainedFor(NamedTuple):
+    """The header of an estimator, and the input signal; None where it was any of a design."""
+
+    header: Mapping[str, Any]
+    input: Float[np.ndarray, "steps input"] | None
+
+    def read(self, records: list[Record]) -> tuple[Batch, Batch | None]:
+        """The outputs of all records, and the inputs where each may have its own."""
+        y = self._outputs(records)
+        if self.input is None:
+            return y, self._inputs(records)
+        self._check_same([record for record in records if record.u is not None], self.input)
+        return y, None
+
+    def _outputs(self, records: list[Record]) -> Batch:
+        n_steps, dt, outputs = (self.header[name] for name in ("n_steps", "dt", "outputs"))
+        for record in records:
+            if record.y.shape != (n_steps, len(outputs)):
+                raise _refusal(record, self._wrong_shape(record))
+            if record.dt is not None and abs(record.dt - dt) > 1e-3 * record.dt:
+                raise _refusal(
+                    record,
+                    f"has dt = {record.dt:g}; this estimator was trained for {dt:g}. Resample the "
+                    f"record, or set dt in the model and train again: {self._command}.",
+                )
+        y = np.stack([record.y for record in records])
+        missing = np.isnan(y).any((1, 2))
+        if missing.any():
+            record = records[int(missing.argmax())]
+            raise _refusal(
+                record,
+                f"has {record.n_missing} missing samples; this estimator was trained for complete "
+                "records. Fill the gaps, or cut the record and train for what is left: "
+                f"{self._command} --length N.",
+            )
+        return y.astype(np.float32)
+
+    def _inputs(self, records: list[Record]) -> Batch:
+        shape = (self.header["n_steps"], len(self.header["inputs"]))
+        for record in records:
+            if record.u is None or record.u.shape != shape:
+                came = "no input" if record.u is None else f"inputs of shape {record.u.shape}"
+                raise _refusal(
+                    record,
+                    f"has {came}; this estimator was trained for any input of the design "
+                    f"{self.header['input']['design']}, of shape {shape}. Name the columns: "
+                    "FILE:u=COLUMN.",
+                )
+        return np.stack([record.u for record in records if record.u is not None]).astype(np.float32)
+
+    def _check_same(self, records: list[Record], trained: Float[np.ndarray, "steps input"]) -> None:
+        """Refuse records whose input is not the one trained for."""
+        for record in records:
+            if record.u is not None and record.u.shape != trained.shape:
+                raise _refusal(
+                    record,
+                    f"has inputs of shape {record.u.shape}; this estimator was trained for "
+                    f"{trained.shape}. Train one for these: {self._command} --input FILE.",
+                )
+        if not records:
+            return
+        given = np.stack([record.u for record in records if record.u is not None])
+        largest = np.abs(given - trained).max((1, 2), initial=0.0)
+        if largest.max() > _SAME_INPUT * max(float(np.ptp(trained)), 1e-12):
+            raise _refusal(
+                records[int(largest.argmax())],
+                "has another input than this estimator was trained for, "
+                f"{self.header['input']['design']} (they differ by up to {largest.max():.3g}). "
+                f"Train one for this input: {self._command} --input FILE.",
+            )
+
+    def _wrong_shape(self, record: Record) -> str:
+        outputs, n_steps = self.header["outputs"], self.header["n_steps"]
+        if record.y.shape[1] != len(outputs):
+            return (
+                f"has {record.y.shape[1]} outputs; this estimator was trained for {len(outputs)}: "
+                f"{', '.join(outputs)}. Name its columns, or train for a model of these outputs: "
+                "greybayes train MODEL."
+            )
+        return (
+            f"has {record.n_steps} samples; this estimator was trained for {n_steps}. Train one "
+            f"for this length: {self._command} --length {record.n_steps}."
+        )
+
+    @property
+    def _command(self) -> str:
+        return f"greybayes train {self.header['model']['name']}"
+
+
+def _refusal(record: Record, why: str) -> EstimatorError:
+    return EstimatorError(f"{f'record {record.name}' if record.name else 'the record'} {why}")
