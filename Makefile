@@ -42,6 +42,7 @@ bench-classical: .venv/ready .venv-peer/ready ## the classical methods, beside t
 
 bench-posterior: .venv/ready .venv-sbi/ready .venv-flow/ready ## the posterior and refine, beside sbi and a flow
 	$(BIN)/python benchmarks/posterior.py
+	$(BIN)/python benchmarks/misfit.py
 	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/render.py
 
