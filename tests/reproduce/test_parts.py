@@ -10,9 +10,10 @@ from helpers.commands import ok, refused
 from helpers.grid import m1_posterior_near
 
 import greybayes as gb
+from greybayes.amortized import tuning
 from greybayes.amortized.typical import REFERENCE
 from greybayes.errors import GreybayesError
-from greybayes.reproduce import drives, growth1, growth2, run, signals, table1
+from greybayes.reproduce import drives, growth1, growth2, run, signals, table1, table2
 from greybayes.reproduce.journal import Journal, read
 from greybayes.reproduce.task import Data, Task
 
@@ -63,6 +64,50 @@ def test_a_page_has_ours_beside_published():
     assert "to the power -1.00" in text
     assert "2 of 2 cells are within 35 %" in text
     assert "Quick run; seed 3" in text
+
+
+def told_of_table_2(values, **cells):
+    """Sizes of the GRU with what they came to, by hand."""
+    trials = [
+        {
+            "settings": dict(zip(("depth", "width", "dense"), size, strict=True)),
+            "value": value,
+            "state": "complete",
+            "seconds": 5.0,
+        }
+        for size, value in sorted(values.items(), key=lambda each: each[1])
+    ]
+    cell = {"trials": trials, "n_thetas": 500, "n_paths": 50, "commit": "abc"}
+    return told_of_table_1(cells={"GRU": cell, **cells}, size="full")
+
+
+def test_sizes_are_told_beside_the_spread_of_seeds():
+    values = {(2, 30, 32): 0.0056, (1, 30, 32): 0.0058, (2, 60, 32): 0.0070}
+    alone = run.page("table2", told_of_table_2(values))
+    assert "| 2 | 30 | 32 | 0.00560 | 0.00558 | 5 |" in alone
+    assert "Here it is the best of 3, too." in alone
+    assert "three seeds" not in alone
+    size = {"depth": 2, "width": 30, "dense": 32}
+    seeds = {table2.SPREAD: {"size": size, "values": [0.0057, 0.0060], "commit": "abc"}}
+    text = run.page("table2", told_of_table_2(values, **seeds))
+    assert "0.00560 to 0.00600; 2 of 3 sizes are within that or better" in text
+
+
+def test_the_seeds_of_table_2_have_studies_of_their_own(tmp_path, monkeypatch):
+    asked = []
+
+    def tuned(model, vary, *, study, seed, **rest):
+        asked.append((study.name, vary, seed))
+        return [tuning.Trial(0, {}, 0.005 + 0.001 * seed, "complete", 2.0)]
+
+    monkeypatch.setattr(table2, "tune", tuned)
+    given = task(tmp_path, full=True, seed=0)
+    table2.run(given)
+    assert [each[0] for each in asked] == [
+        f"table2-{x}.sqlite" for x in ("gru-0", "gru-1", "gru-2", "lstm-0")
+    ]
+    assert asked[1][1:] == ({"depth": (2,), "width": (30,), "dense": (32,)}, 1)
+    assert given.journal.cells[table2.SPREAD]["values"] == [0.006, 0.007]
 
 
 def test_the_page_is_of_the_full_run_once_it_has_come_far_enough(tmp_path):
