@@ -8,7 +8,8 @@ from helpers.commands import ok, refused
 from helpers.tiny import N_STEPS, SETTINGS
 
 import greybayes as gb
-from greybayes.amortized.tuning import Range, tune
+from greybayes.amortized.study import Range
+from greybayes.amortized.tuning import tune
 from greybayes.errors import GreybayesError
 from greybayes.zoo.linear_gaussian import LinearGaussian
 
@@ -75,6 +76,24 @@ def test_a_stopped_search_goes_on_with_the_trial_it_was_at(tmp_path, cell):
     found = tuned(tmp_path / "a.sqlite", vary)
     assert sorted(t.settings["width"] for t in found if t.state == "complete") == [4, 8]
     assert [t.state for t in found] == ["complete", "complete", "fail"]
+
+
+def test_a_stopped_trial_goes_on_from_where_it_was(tmp_path):
+    vary, steps = {"width": (4,)}, []
+    whole = tuned(tmp_path / "whole.sqlite", vary, steps=40)
+
+    def stop(number, of, progress):
+        if progress.step == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "a.sqlite", vary, steps=40, watch=stop)
+    found = tuned(
+        tmp_path / "a.sqlite", vary, steps=40, watch=lambda n, of, p: steps.append(p.step)
+    )
+    assert steps[0] > 10
+    assert found[0].value == whole[0].value
+    assert not list(tmp_path.glob("*.partial"))
 
 
 @pytest.mark.accuracy

@@ -10,7 +10,7 @@ from helpers.commands import ok, refused
 from helpers.grid import m1_posterior_near
 
 import greybayes as gb
-from greybayes.amortized import tuning
+from greybayes.amortized.study import Trial
 from greybayes.amortized.typical import REFERENCE
 from greybayes.errors import GreybayesError
 from greybayes.reproduce import drives, growth1, growth2, run, signals, table1, table2
@@ -98,7 +98,7 @@ def test_the_seeds_of_table_2_have_studies_of_their_own(tmp_path, monkeypatch):
 
     def tuned(model, vary, *, study, seed, **rest):
         asked.append((study.name, vary, seed))
-        return [tuning.Trial(0, {}, 0.005 + 0.001 * seed, "complete", 2.0)]
+        return [Trial(0, {}, 0.005 + 0.001 * seed, "complete", 2.0)]
 
     monkeypatch.setattr(table2, "tune", tuned)
     given = task(tmp_path, full=True, seed=0)

@@ -153,6 +153,17 @@ def resume(
     return _estimator(name, experiment, trained, spent)
 
 
+def holds(checkpoint: Path, preset: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint is there, of a training with these settings, for `resume`."""
+    if not checkpoint.exists():
+        return False
+    header = read_file(checkpoint)[0]
+    told = header.get("settings", {})
+    return header.get("preset") == preset and all(
+        name in told and told[name] == value for name, value in settings.items()
+    )
+
+
 def _name(model: Model) -> str:
     for name, (_, cls) in MODELS.items():
         if type(model).__name__ == cls and type(model).__module__.startswith("greybayes.zoo"):

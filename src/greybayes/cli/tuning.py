@@ -21,7 +21,7 @@ from greybayes.cli.results import parse_value
 from greybayes.errors import GreybayesError
 
 if TYPE_CHECKING:
-    from greybayes.amortized.tuning import Choices
+    from greybayes.amortized.study import Choices
 
 _VARY = "Choices, or a range for tpe: width=30,40,60 or learning_rate=1e-4..1e-2; may be repeated."
 
@@ -101,7 +101,7 @@ def tune(
 
 def _choices(text: str) -> "tuple[str, Choices]":
     """`width=30,40`, `depth=1..4` or `network=gru,lstm`."""
-    from greybayes.amortized.tuning import Range
+    from greybayes.amortized.study import Range
 
     name, found, values = text.partition("=")
     if not found or not values or not name:

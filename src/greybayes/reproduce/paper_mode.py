@@ -11,8 +11,7 @@ from jaxtyping import Float
 from greybayes.amortized.estimator import Estimator
 from greybayes.amortized.loop import Progress
 from greybayes.amortized.paper import PaperSettings
-from greybayes.amortized.store import read_file
-from greybayes.amortized.trainer import resume, train
+from greybayes.amortized.trainer import holds, resume, train
 from greybayes.reproduce.journal import Cell
 from greybayes.reproduce.task import Task
 
@@ -38,7 +37,7 @@ def paper_cell(
         task.tell(f"{name}, epoch {progress.step} of at most {progress.steps}, {loss}")
 
     def trained() -> Estimator:
-        if checkpoint.exists() and read_file(checkpoint)[0]["settings"] == asdict(wanted):
+        if holds(checkpoint, "paper", asdict(wanted)):
             return resume(checkpoint, watch=watch)
         return train(
             model,

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from greybayes.amortized.tuning import After, Choices, Trial, tune
+from greybayes.amortized.study import Choices, Trial
+from greybayes.amortized.tuning import After, tune
 from greybayes.reproduce.journal import Cell
 from greybayes.reproduce.task import Data, Task, markdown_table
 

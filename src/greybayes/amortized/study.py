@@ -1,0 +1,153 @@
+"""The trials of a search, in an SQLite file (Optuna's)."""
+
+import itertools
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from greybayes.errors import GreybayesError
+
+if TYPE_CHECKING:
+    import optuna
+
+# Trials before any is broken off.
+_PATIENT = 4
+ERROR = "error"
+"""Where a trial keeps why it could not be trained."""
+SECONDS = "training_seconds"
+"""Where it keeps how long it was trained, also before it was stopped."""
+
+
+class Range(NamedTuple):
+    """Any number between two, on a logarithmic scale where both are positive and far apart."""
+
+    low: float
+    high: float
+
+
+Choices = tuple[Any, ...] | Range
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training: its settings and how good it was; `value` is None where it was broken off."""
+
+    number: int
+    settings: dict[str, Any]
+    value: float | None
+    state: str
+    """complete, pruned or fail."""
+    seconds: float | None
+    error: str | None = None
+    """Why it could not be trained."""
+
+
+def listed(study: "optuna.Study") -> list[Trial]:
+    """The trials of a study, the best first, and those that have no value last."""
+    found = [
+        Trial(
+            trial.number,
+            dict(trial.params),
+            trial.value if trial.state.name == "COMPLETE" else None,
+            trial.state.name.lower(),
+            trial.user_attrs.get(SECONDS) or _duration(trial),
+            trial.user_attrs.get(ERROR),
+        )
+        for trial in study.get_trials(deepcopy=False)
+    ]
+    return sorted(found, key=lambda t: (t.value is None, t.value or 0.0, t.number))
+
+
+def _duration(trial: "optuna.trial.FrozenTrial") -> float | None:
+    return trial.duration.total_seconds() if trial.duration else None
+
+
+def open_study(path: Path, name: str, same: dict[str, Any]) -> "optuna.Study":
+    """The study of a file, new or as it was; `same` is what all its trials must share."""
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    # What goes wrong in a trial is ours to tell.
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        study = optuna.create_study(
+            storage=f"sqlite:///{path}",
+            study_name=name,
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=_PATIENT),
+            load_if_exists=True,
+        )
+        before = study.user_attrs.get("same")
+        if before is not None and before != json.loads(json.dumps(same)):
+            differs = ", ".join(key for key in same if same[key] != before.get(key))
+            raise GreybayesError(
+                f"{path} holds a search with other {differs}; name another file for this one."
+            )
+        study.set_user_attr("same", same)
+    except SQLAlchemyError:
+        raise GreybayesError(
+            f"{path} cannot be opened as a study: name a new file in a folder that exists and is "
+            "yours."
+        ) from None
+    return study
+
+
+def sampler(search: str, vary: Mapping[str, Choices], seed: int, n_before: int) -> Any:
+    import optuna
+
+    if search == "tpe":
+        # Not of the seed alone: a search that goes on must not begin with the same draws.
+        return optuna.samplers.TPESampler(seed=seed + n_before)
+
+    class Grid(optuna.samplers.GridSampler):
+        """Optuna's; it is told here when to end, and may take up trials that are not its own."""
+
+        def after_trial(self, *told: Any) -> None:
+            """Nothing."""
+
+    return Grid({key: list(choices) for key, choices in vary.items()}, seed=seed)
+
+
+def suggested(trial: "optuna.Trial", name: str, choices: Choices) -> Any:
+    if not isinstance(choices, Range):
+        return trial.suggest_categorical(name, list(choices))
+    low, high = choices
+    log = low > 0 and high / low >= 10
+    if isinstance(low, int) and isinstance(high, int):
+        return trial.suggest_int(name, low, high, log=log)
+    return trial.suggest_float(name, float(low), float(high), log=log)
+
+
+def take_up(study: "optuna.Study") -> None:
+    """Trials that were interrupted are tried again."""
+    from optuna.trial import TrialState
+
+    trials = study.get_trials(deepcopy=False)
+    for trial in trials:
+        if trial.state is TrialState.RUNNING:
+            study.tell(trial.number, state=TrialState.FAIL)
+    ended = [t.params for t in trials if t.state.is_finished() and not _interrupted(t)]
+    ended += [t.system_attrs.get("fixed_params") for t in trials if t.state is TrialState.WAITING]
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
+        if _interrupted(trial) and trial.params and trial.params not in ended:
+            ended.append(trial.params)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # It is an experiment of Optuna's.
+                study.enqueue_trial(trial.params)
+
+
+def is_left(study: "optuna.Study", vary: Mapping[str, Choices], search: str, n_trials: int) -> bool:
+    """Whether there is something to try."""
+    trials = study.get_trials(deepcopy=False)
+    done = [trial for trial in trials if trial.state.is_finished() and not _interrupted(trial)]
+    if search == "tpe":
+        return len(done) < n_trials
+    tried = [trial.params for trial in done]
+    cells = itertools.product(*vary.values())
+    return any(dict(zip(vary, cell, strict=True)) not in tried for cell in cells)
+
+
+def _interrupted(trial: "optuna.trial.FrozenTrial") -> bool:
+    return trial.state.name == "FAIL" and ERROR not in trial.user_attrs
