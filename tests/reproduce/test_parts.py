@@ -103,9 +103,8 @@ def test_the_seeds_of_table_2_have_studies_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(table2, "tune", tuned)
     given = task(tmp_path, full=True, seed=0)
     table2.run(given)
-    assert [each[0] for each in asked] == [
-        f"table2-{x}.sqlite" for x in ("gru-0", "gru-1", "gru-2", "lstm-0")
-    ]
+    names = ("gru-0", "gru-chosen-1", "gru-chosen-2", "lstm-0")
+    assert [each[0] for each in asked] == [f"table2-{name}.sqlite" for name in names]
     assert asked[1][1:] == ({"depth": (2,), "width": (30,), "dense": (32,)}, 1)
     assert given.journal.cells[table2.SPREAD]["values"] == [0.006, 0.007]
 
@@ -145,7 +144,11 @@ def test_a_cell_is_computed_anew_where_its_network_has_changed(tmp_path):
     # And those of the two parts that use a shipped network say so.
     for part, cells in (("growth1", growth1.ESSENTIAL[1:]), ("growth2", growth2.ESSENTIAL[:2])):
         told = read(Path(__file__).parents[2] / run.FOLDER / f"{part}.json")["cells"]
-        assert {name for name, cell in told.items() if "source" in cell} == set(cells)
+        sources = {name: cell["source"] for name, cell in told.items() if "source" in cell}
+        assert set(sources) == set(cells)
+        # A new misfit check makes the first of them anew, and not the others.
+        own = sources.pop("our network")
+        assert own not in sources.values()
 
 
 def test_a_new_misfit_check_does_not_change_the_weights(monkeypatch):

@@ -30,7 +30,8 @@ class Pass:
         self._n_theta, self._n_steps = len(estimator.names), estimator.n_steps
         self._weights, self._scaling = estimator.weights, estimator.scaling
         self._input = estimator.input
-        self._comparison = {n: a for n, a in estimator.arrays.items() if n in typical.NEEDED}
+        arrays = estimator.arrays if typical.can_check(estimator.arrays) else {}
+        self._comparison = {n: a for n, a in arrays.items() if n in typical.NEEDED}
         self._compiled = functools.cache(self._compile)
 
     def __call__(

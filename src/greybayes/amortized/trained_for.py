@@ -12,8 +12,6 @@ from greybayes.record import Record
 # How far a record's input may be from the one trained for, as a share of its range.
 _SAME_INPUT = 1e-3
 
-Batch = Float[np.ndarray, "batch steps channel"]
-
 
 class TrainedFor(NamedTuple):
     """The header of an estimator, and the input signal; None where it was any of a design."""
@@ -21,7 +19,11 @@ class TrainedFor(NamedTuple):
     header: Mapping[str, Any]
     input: Float[np.ndarray, "steps input"] | None
 
-    def read(self, records: list[Record]) -> tuple[Batch, Batch | None]:
+    def read(
+        self, records: list[Record]
+    ) -> tuple[
+        Float[np.ndarray, "batch steps output"], Float[np.ndarray, "batch steps input"] | None
+    ]:
         """The outputs of all records, and the inputs where each may have its own."""
         y = self._outputs(records)
         if self.input is None:
@@ -29,7 +31,7 @@ class TrainedFor(NamedTuple):
         self._check_same([record for record in records if record.u is not None], self.input)
         return y, None
 
-    def _outputs(self, records: list[Record]) -> Batch:
+    def _outputs(self, records: list[Record]) -> Float[np.ndarray, "batch steps output"]:
         n_steps, dt, outputs = (self.header[name] for name in ("n_steps", "dt", "outputs"))
         for record in records:
             if record.y.shape != (n_steps, len(outputs)):
@@ -52,7 +54,7 @@ class TrainedFor(NamedTuple):
             )
         return y.astype(np.float32)
 
-    def _inputs(self, records: list[Record]) -> Batch:
+    def _inputs(self, records: list[Record]) -> Float[np.ndarray, "batch steps input"]:
         shape = (self.header["n_steps"], len(self.header["inputs"]))
         for record in records:
             if record.u is None or record.u.shape != shape:

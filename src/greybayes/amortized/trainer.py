@@ -130,21 +130,13 @@ def resume(
 ) -> Estimator:
     """Take up a training that was interrupted, and go on to the weights it would have given."""
     header, arrays = read_file(checkpoint)
-    if header.get("kind") != "checkpoint":
-        raise EstimatorError(
-            f"{checkpoint} is a finished estimator; there is nothing to go on with."
-        )
-    check_checkpoint(header, checkpoint)
-    is_paper = header["preset"] == "paper"
-    settings = _settings(paper.PaperSettings if is_paper else Settings, header["settings"])
+    settings, plant = _taken_up(header, checkpoint, model)
     name = header["model"]["name"]
-    model = model or model_of(name)
-    check_identity(model, header)
-    experiment = Experiment(model, from_dict(header["input"]), header["n_steps"])
+    experiment = Experiment(plant, from_dict(header["input"]), header["n_steps"])
     started = time.perf_counter()
-    trained = (paper.run if is_paper else loop.run)(
+    trained = (paper.run if header["preset"] == "paper" else loop.run)(
         experiment,
-        settings,  # pyright: ignore[reportArgumentType]
+        settings,
         save=_saver(checkpoint, name, experiment, header["preset"], header["seconds"]),
         resumed=Resumed([arrays[name] for name in sorted(arrays)], header["history"]),
         watch=watch,
@@ -153,15 +145,34 @@ def resume(
     return _estimator(name, experiment, trained, spent)
 
 
-def holds(checkpoint: Path, preset: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is there, of a training with these settings, for `resume`."""
-    if not checkpoint.exists():
+def holds(checkpoint: Path, model: Model, preset: str, settings: Mapping[str, Any]) -> bool:
+    """Whether `resume` can take up a training of this model with these settings here.
+
+    One that it would refuse is none: whoever asks can train anew.
+    """
+    try:
+        header = read_file(checkpoint)[0]
+        told, _ = _taken_up(header, checkpoint, model)
+    except EstimatorError:
         return False
-    header = read_file(checkpoint)[0]
-    told = header.get("settings", {})
-    return header.get("preset") == preset and all(
-        name in told and told[name] == value for name, value in settings.items()
-    )
+    same = all(getattr(told, name, None) == value for name, value in settings.items())
+    return header["preset"] == preset and same
+
+
+def _taken_up(
+    header: dict[str, Any], checkpoint: str | Path, model: Model | None
+) -> tuple[Any, Model]:
+    """The settings and the model of a checkpoint, or why it cannot be gone on with."""
+    if header.get("kind") != "checkpoint":
+        raise EstimatorError(
+            f"{checkpoint} is a finished estimator; there is nothing to go on with."
+        )
+    check_checkpoint(header, checkpoint)
+    cls = paper.PaperSettings if header["preset"] == "paper" else Settings
+    settings = _settings(cls, header["settings"])
+    model = model or model_of(header["model"]["name"])
+    check_identity(model, header)
+    return settings, model
 
 
 def _name(model: Model) -> str:

@@ -34,6 +34,7 @@ from greybayes.amortized.trainer import holds, resume, train
 from greybayes.amortized.training import Settings
 from greybayes.errors import EstimatorError, GreybayesError
 from greybayes.model import Model
+from greybayes.zoo import get_model
 
 if TYPE_CHECKING:
     import optuna
@@ -119,14 +120,14 @@ def tune(
             return min(seen["validation_loss"] for seen in history)
         return history[-1]["validation_risk"]
 
-    partial = Path(f"{study}.partial")
+    plant, partial = get_model(model), Path(f"{study}.partial")
 
     def trained(settings: Mapping[str, Any], heard: Callable[[Progress], None]) -> Estimator:
         """Train, or go on where this trial was stopped."""
-        wanted = {"devices": jax.device_count(), **settings, "seed": seed}
+        wanted = {"devices": jax.device_count(), "seed": seed, **settings}
         made = given.cls(**wanted)
-        if holds(partial, preset, {key: getattr(made, key) for key in wanted}):
-            return resume(partial, None if isinstance(model, str) else model, heard)
+        if holds(partial, plant, preset, {key: getattr(made, key) for key in wanted}):
+            return resume(partial, plant, heard)
         return train(
             model,
             name=name,

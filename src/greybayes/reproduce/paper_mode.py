@@ -14,6 +14,7 @@ from greybayes.amortized.paper import PaperSettings
 from greybayes.amortized.trainer import holds, resume, train
 from greybayes.reproduce.journal import Cell
 from greybayes.reproduce.task import Task
+from greybayes.zoo import get_model
 
 
 def paper_cell(
@@ -37,7 +38,7 @@ def paper_cell(
         task.tell(f"{name}, epoch {progress.step} of at most {progress.steps}, {loss}")
 
     def trained() -> Estimator:
-        if holds(checkpoint, "paper", asdict(wanted)):
+        if holds(checkpoint, get_model(model), "paper", asdict(wanted)):
             return resume(checkpoint, watch=watch)
         return train(
             model,

@@ -12,7 +12,7 @@ from greybayes.amortized.typical import PREFIX
 from greybayes.errors import Status
 from greybayes.estimate import Estimate
 from greybayes.record import Record, read_records
-from greybayes.reproduce.journal import Cell, digest
+from greybayes.reproduce.journal import Cell, digest, digest_of_file
 from greybayes.reproduce.task import Data, Task
 from greybayes.simulation import simulate
 
@@ -29,11 +29,15 @@ def sources_of(model: str, data: Data) -> dict[str, Path]:
 
 def shipped(model: str) -> str:
     """What tells the file of the shipped network from others, for figures that depend on it."""
-    return digest((PRETRAINED / f"{model}{SUFFIX}").read_bytes())
+    return digest_of_file(PRETRAINED / f"{model}{SUFFIX}")
 
 
 def shipped_weights(model: str) -> str:
-    """The same of its weights alone: with a new misfit check, chains and draws are the same."""
+    """The same of its weights alone.
+
+    With a new misfit check, chains and draws are the same; only the count of those that are not ok
+    may be another.
+    """
     arrays = load(model).arrays
     names = sorted(name for name in arrays if not name.startswith(PREFIX))
     return digest(b"".join(name.encode() + arrays[name].tobytes() for name in names))

@@ -17,7 +17,7 @@ ESSENTIAL = ("GRU",)
 Size = tuple[int, int, int]
 """Layers, hidden units, dense units."""
 QUICK = {"depth": (1,), "width": (30, 60), "dense": (32,)}
-CHOSEN = {"depth": (2,), "width": (30,), "dense": (32,)}
+CHOSEN = {"depth": 2, "width": 30, "dense": 32}
 SPREAD = "GRU, more seeds"
 
 
@@ -50,11 +50,11 @@ def _grid(task: Task, network: str) -> Cell:
 
 def _spread(task: Task) -> Cell:
     """The size that the paper chose with two more seeds: other thetas, paths and first weights."""
-    size = CHOSEN if task.full else QUICK
-    vary = {name: choices[:1] for name, choices in size.items()}
-    found = [_study(task, "gru", vary, task.seed + more)[0] for more in (1, 2)]
+    size = CHOSEN if task.full else {name: choices[0] for name, choices in QUICK.items()}
+    vary = {name: (value,) for name, value in size.items()}
+    found = [_study(task, "gru-chosen", vary, task.seed + more)[0] for more in (1, 2)]
     return {
-        "size": {name: choices[0] for name, choices in vary.items()},
+        "size": size,
         "values": [trial.value for trial in found],
         "seconds": round(sum(trial.seconds or 0.0 for trial in found), 1),
     }
@@ -62,13 +62,17 @@ def _spread(task: Task) -> Cell:
 
 def _study(
     task: Task,
-    network: str,
+    name: str,
     vary: Mapping[str, Choices],
     seed: int,
     after: After | None = None,
 ) -> list[Trial]:
-    """One study, which can be watched, and which goes on where it was stopped."""
-    file = f"table2-{network}{'' if task.full else '-quick'}-{seed}.sqlite"
+    """One study, which can be watched, and which goes on where it was stopped.
+
+    Its name begins with that of the network.
+    """
+    network = name.split("-")[0]
+    file = f"table2-{name}{'' if task.full else '-quick'}-{seed}.sqlite"
     return tune(
         MODEL,
         vary,
@@ -77,7 +81,7 @@ def _study(
         settings={"network": network, **task.paper_size(500)},
         seed=seed,
         watch=lambda number, of, p: task.tell(
-            f"{network}, seed {seed}, trial {number} of {of}, epoch {p.step} of {p.steps}"
+            f"{name}, seed {seed}, trial {number} of {of}, epoch {p.step} of {p.steps}"
         ),
         after=after,
     )
