@@ -158,6 +158,7 @@ def test_tpe_takes_ranges_and_as_many_trials_as_asked(tmp_path):
         ({"head": ("foo",)}, {}, "no head foo"),
         ({"learning_rate": Range(1e-3, float("inf"))}, {"search": "tpe"}, "cannot be inf"),
         ({"sizes": (3,)}, {}, "sizes has no choices"),
+        ({"width": (4,)}, {"settings": {"foo": 1}}, "no setting foo"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_file_is_made(tmp_path, vary, changes, words):

@@ -96,7 +96,7 @@ def train(
                 "or own module, but settings such as epochs and network."
             )
         given = {"devices": jax.device_count(), **given}
-        chosen = _settings(paper.PaperSettings, given, seed=seed)
+        chosen = make_settings(paper.PaperSettings, given, seed=seed)
         trained = paper.run(experiment, chosen, save=save, watch=watch)
     elif preset == "default":
         if minutes is not None and steps is not None:
@@ -111,7 +111,7 @@ def train(
             "steps": training.BLOCK if steps is None else steps,
             "head": "bounded" if line_of(model.prior) is None else "posterior",
         }
-        chosen = _settings(Settings, {**usual, **given}, seed=seed)
+        chosen = make_settings(Settings, {**usual, **given}, seed=seed)
         trained = loop.run(
             experiment,
             chosen,
@@ -169,7 +169,7 @@ def _taken_up(
         )
     check_checkpoint(header, checkpoint)
     cls = paper.PaperSettings if header["preset"] == "paper" else Settings
-    settings = _settings(cls, header["settings"])
+    settings = make_settings(cls, header["settings"])
     model = model or model_of(header["model"]["name"])
     check_identity(model, header)
     return settings, model
@@ -182,7 +182,8 @@ def _name(model: Model) -> str:
     return type(model).__name__
 
 
-def _settings(cls, given: Mapping[str, Any], **defaults: Any):
+def make_settings(cls, given: Mapping[str, Any], **defaults: Any):
+    """Settings of a class, or a sentence about what is none."""
     known = {field.name for field in dataclasses.fields(cls)}
     unknown = sorted(set(given) - known)
     if unknown:

@@ -30,7 +30,7 @@ from greybayes.amortized.study import (
     suggested,
     take_up,
 )
-from greybayes.amortized.trainer import holds, resume, train
+from greybayes.amortized.trainer import holds, make_settings, resume, train
 from greybayes.amortized.training import Settings
 from greybayes.errors import EstimatorError, GreybayesError
 from greybayes.model import Model
@@ -125,7 +125,7 @@ def tune(
     def trained(settings: Mapping[str, Any], heard: Callable[[Progress], None]) -> Estimator:
         """Train, or go on where this trial was stopped."""
         wanted = {"devices": jax.device_count(), "seed": seed, **settings}
-        made = given.cls(**wanted)
+        made = make_settings(given.cls, wanted)
         if holds(partial, plant, preset, {key: getattr(made, key) for key in wanted}):
             return resume(partial, plant, heard)
         return train(
@@ -184,5 +184,5 @@ class _Given(NamedTuple):
                 right = isinstance(value, int | float if kind is float else kind)
                 if not right or (kind is not str and not math.isfinite(value)):
                     raise GreybayesError(f"{name} cannot be {value!r}.")
-                settings = self.cls(**self.with_({name: value}))
+                settings = make_settings(self.cls, self.with_({name: value}))
                 settings.architecture.complete  # noqa: B018
