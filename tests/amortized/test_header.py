@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from helpers.tiny import records_of, untrained
 
@@ -52,6 +53,15 @@ def test_every_field_is_needed_and_has_its_type(header):
         (("theta", 0), "a"),
         (("outputs", 0), 1),
         (("history", 0), 1),
+        (("n_steps",), 10**13),
+        (("n_steps",), -1),
+        (("n_steps",), True),
+        (("seconds",), True),
+        (("scaling", "y_heavy"), [0]),
+        (("theta", 0, "line"), ["x"]),
+        (("theta", 0, "line"), [0.0]),
+        (("before",), "x"),
+        (("before",), {"seconds": "long"}),
     ],
     ids=str,
 )
@@ -76,6 +86,15 @@ def test_sizes_that_the_weights_do_not_have(estimator, header, tmp_path, size):
     for engine in ("numpy", "jax"):
         with pytest.raises(EstimatorError):
             loaded.estimate(record, engine=engine)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_no_numbers(estimator, header, tmp_path, bad):
+    arrays = dict(estimator.arrays)
+    arrays["head.out.bias"] = np.full_like(arrays["head.out.bias"], bad)
+    write_file(tmp_path / "a.estimator", header, arrays)
+    with pytest.raises(EstimatorError, match="weights that are no numbers; train it anew"):
+        gb.load(tmp_path / "a.estimator")
 
 
 def test_a_checkpoint_needs_what_training_goes_on_with(header):

@@ -119,8 +119,10 @@ class Estimator:
             )
         check_header(header, path)
         trained_for = (header["n_steps"], len(header["inputs"]))
-        if arrays.get("input", np.empty(trained_for)).shape != trained_for:
+        if "input" in arrays and arrays["input"].shape != trained_for:
             raise EstimatorError(f"{path} holds an input of another shape than its header says.")
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise EstimatorError(f"{path} holds weights that are no numbers; train it anew.")
         halves = [name for name, array in arrays.items() if array.dtype == np.float16]
         estimator = cls(header, arrays | {name: arrays[name].astype(np.float32) for name in halves})
         if model is None:

@@ -39,6 +39,8 @@ _ENTRY: dict[str, type | tuple[type, ...]] = {
 }
 # Far more than any network of ours; a size decides how much memory is taken.
 _LARGEST_SIZE = 4096
+# Samples of a record.
+_LONGEST = 10**7
 
 _CHECKPOINT: dict[str, type | tuple[type, ...]] = {
     name: _FIELDS[name] for name in ("model", "theta", "n_steps", "input", "settings", "history")
@@ -68,7 +70,12 @@ def check_header(header: Mapping[str, Any], path: object) -> None:
         for part, fields in _PARTS.items():
             found += [f"{part}.{name}" for name in _wrong(header[part], fields)]
         for entry in header["theta"]:
-            found += [f"theta.{name}" for name in _wrong(entry, _ENTRY)]
+            wrong = _wrong(entry, _ENTRY)
+            wrong += [] if wrong or _is_line(entry.get("line", [0.0, 1.0])) else ["line"]
+            found += [f"theta.{name}" for name in wrong]
+        if "before" in header:
+            found += [f"before.{name}" for name in _wrong(header["before"], {"seconds": _NUMBER})]
+        found += [] if 1 <= header["n_steps"] <= _LONGEST else ["n_steps"]
         lists = {"outputs": str, "inputs": str, "history": dict}
         found += [name for name, kind in lists.items() if not _all(header[name], kind)]
     if not found:
@@ -84,7 +91,10 @@ def check_header(header: Mapping[str, Any], path: object) -> None:
                 f"scaling.{name}"
                 for name, values in scaling.items()
                 if name.startswith(prefix)
-                and (len(values) != len(header[names]) or not _all(values, _NUMBER))
+                and (
+                    len(values) != len(header[names])
+                    or not _all(values, bool if name == "y_heavy" else _NUMBER)
+                )
             ]
         found += [
             f"scaling.{name}"
@@ -104,8 +114,18 @@ def check_header(header: Mapping[str, Any], path: object) -> None:
 def _wrong(part: Any, fields: Mapping[str, type | tuple[type, ...]]) -> list[str]:
     if not isinstance(part, Mapping):
         return ["an entry"]
-    return [name for name, kind in fields.items() if not isinstance(part.get(name), kind)]
+    return [name for name, kind in fields.items() if not _is(part.get(name), kind)]
 
 
 def _all(values: list, kind: type | tuple[type, ...]) -> bool:
-    return all(isinstance(value, kind) for value in values)
+    return all(_is(value, kind) for value in values)
+
+
+def _is(value: Any, kind: type | tuple[type, ...]) -> bool:
+    """For Python, true is a whole number; for a file it is none."""
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+
+
+def _is_line(value: Any) -> bool:
+    """Location and spread of an entry on the line of the posterior."""
+    return isinstance(value, list) and len(value) == 2 and _all(value, _NUMBER)
