@@ -345,7 +345,7 @@ def test_what_cannot_be_estimated_is_one_sentence(lg, folder, monkeypatch):
     (folder / "cut.estimator").write_bytes(estimator.read_bytes()[:-5])
     good = lg / "records.csv"
     for arguments, words in {
-        (estimator, "short.csv"): "greybayes train linear-gaussian --length 20",
+        (estimator, "short.csv"): "train linear-gaussian --input FILE --length 20",
         (estimator, "pushed.csv"): "greybayes train linear-gaussian --input",
         (estimator, "gap.csv"): "1 missing samples",
         (estimator, "nowhere.csv"): "nowhere.csv",

@@ -196,7 +196,8 @@ def with_gap(y):
 REFUSED = {
     "shorter": (
         lambda r: changed(r, y=r.y[:-4], u=r.u[:-4]),
-        ["20 samples", "trained for 24", "greybayes train linear-gaussian --length 20"],
+        # Its input is one that was drawn: of a new length, another one would be.
+        ["20 samples", "trained for 24", "train linear-gaussian --input FILE --length 20"],
     ),
     "missing samples": (
         lambda r: changed(r, y=with_gap(r.y)),
@@ -244,6 +245,15 @@ def test_the_refusal_of_an_input_names_the_one_it_was_trained_for(compiled):
         growth.estimate(changed(good, u=-good.u))
 
 
+def test_the_refusal_of_a_length_tells_what_the_training_must_know_of_the_input(compiled):
+    growth = untrained("growth2")
+    good = records_of(growth, 1)[0]
+    for u, option in ((good.u, ""), (None, ""), (-good.u, " --input FILE")):
+        short = changed(good, y=good.y[:-4], u=None if u is None else u[:-4])
+        with pytest.raises(EstimatorError, match=f"greybayes train growth2{option} --length 20"):
+            growth.estimate(short)
+
+
 def test_an_input_rounded_as_a_file_rounds_it_is_the_same(lg):
     record = records_of(lg, 1)[0]
     rounded = changed(record, u=np.round(record.u + 1e-4, 3))
@@ -257,6 +267,8 @@ def test_one_trained_for_any_input_reads_the_inputs_of_the_records(compiled):
     )
     assert any_input.input is None
     records = list(gb.simulate("linear-gaussian", inputs="prbs", n_steps=N_STEPS, count=2, key=3))
+    with pytest.raises(EstimatorError, match="--input prbs --length 20"):
+        any_input.estimate(changed(records[0], y=records[0].y[:20], u=records[0].u[:20]))
     both = [any_input.estimate(records, engine=engine) for engine in ("jax", "numpy")]
     np.testing.assert_allclose(*([e.mean for e in each] for each in both), atol=1e-5)
     swapped = any_input.estimate(changed(records[0], u=records[1].u))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from greybayes.errors import EstimatorError
 from greybayes.record import Record
 
-# How far a record's input may be from the one trained for, as a share of its range.
+# How far a record's input may be from the one trained for, as a share of the range of that.
 _SAME_INPUT = 1e-3
 
 
@@ -50,7 +50,7 @@ class TrainedFor(NamedTuple):
                 record,
                 f"has {record.n_missing} missing samples; this estimator was trained for complete "
                 "records. Fill the gaps, or cut the record and train for what is left: "
-                f"{self._command} --length N.",
+                f"{self._command}{self._input_option(record)} --length N.",
             )
         return y.astype(np.float32)
 
@@ -80,7 +80,7 @@ class TrainedFor(NamedTuple):
             return
         given = np.stack([record.u for record in records if record.u is not None])
         largest = np.abs(given - trained).max((1, 2), initial=0.0)
-        if largest.max() > _SAME_INPUT * max(float(np.ptp(trained)), 1e-12):
+        if largest.max() > _largest_difference(trained):
             raise _refusal(
                 records[int(largest.argmax())],
                 "has another input than this estimator was trained for, "
@@ -98,12 +98,38 @@ class TrainedFor(NamedTuple):
             )
         return (
             f"has {record.n_steps} samples; this estimator was trained for {n_steps}. Train one "
-            f"for this length: {self._command} --length {record.n_steps}."
+            f"for this length: {self._command}{self._input_option(record)} --length "
+            f"{record.n_steps}."
         )
+
+    def _input_option(self, record: Record) -> str:
+        """What a training must be told of the input, beyond what the model says by itself."""
+        design = self.header["input"]["design"]
+        if not self.header["inputs"]:
+            return ""
+        if self.input is None:
+            return f" --input {design}"
+        own = design == "signal"  # Its samples: a formula goes on beyond the length trained for.
+        return " --input FILE" if own or not _begin_alike(record.u, self.input) else ""
 
     @property
     def _command(self) -> str:
         return f"greybayes train {self.header['model']['name']}"
+
+
+def _begin_alike(u: np.ndarray | None, trained: Float[np.ndarray, "steps input"]) -> bool:
+    """Whether two inputs are the same as far as both go; one that is not known is."""
+    if u is None:
+        return True
+    if u.shape[1] != trained.shape[1]:
+        return False
+    n = min(len(u), len(trained))
+    return float(np.abs(u[:n] - trained[:n]).max(initial=0.0)) <= _largest_difference(trained)
+
+
+def _largest_difference(trained: Float[np.ndarray, "steps input"]) -> float:
+    """How far a record's input may be from the one trained for."""
+    return _SAME_INPUT * max(float(np.ptp(trained)), 1e-12)
 
 
 def _refusal(record: Record, why: str) -> EstimatorError:
