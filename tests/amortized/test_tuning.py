@@ -193,5 +193,10 @@ def test_the_command(tmp_path, monkeypatch):
     assert sqlite3.connect("tune.sqlite").execute("select count(*) from trials").fetchone() == (2,)
     assert "NAME=A,B" in refused("tune", "linear-gaussian", "--vary", "width")
     assert "LOW..HIGH" in refused("tune", "linear-gaussian", "--vary", "width=9..3")
+    # What the trainings are for may be told, as in train.
+    signal = ("--input", "prbs", "--length", 30, "--study", "other.sqlite")
+    assert "greybayes train linear-gaussian --input prbs --length 30 --set" in ok(*given, *signal)
+    words = refused(*given, *signal[4:])
+    assert "a search with other inputs, length; name another file" in words
     twice = ("--vary", "width=4", "--vary", "width=8")
     assert "width twice" in refused("tune", "linear-gaussian", *twice)

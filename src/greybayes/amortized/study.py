@@ -81,7 +81,8 @@ def open_study(path: Path, name: str, same: dict[str, Any]) -> "optuna.Study":
         )
         before = study.user_attrs.get("same")
         if before is not None and before != json.loads(json.dumps(same)):
-            differs = ", ".join(key for key in same if same[key] != before.get(key))
+            keys = {**before, **same}
+            differs = ", ".join(key for key in keys if same.get(key) != before.get(key))
             raise GreybayesError(
                 f"{path} holds a search with other {differs}; name another file for this one."
             )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import numpy as np
 
 from greybayes.amortized.estimator import Estimator
 from greybayes.amortized.loop import Progress
@@ -33,7 +34,9 @@ from greybayes.amortized.study import (
 from greybayes.amortized.trainer import holds, make_settings, resume, train
 from greybayes.amortized.training import Settings
 from greybayes.errors import EstimatorError, GreybayesError
+from greybayes.inputs import Design
 from greybayes.model import Model
+from greybayes.simulation import resolve_inputs
 from greybayes.zoo import get_model
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ def tune(
     preset: str = "default",
     minutes: float | None = None,
     steps: int | None = None,
+    inputs: Design | np.ndarray | str | None = None,
+    n_steps: int | None = None,
     settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     watch: Watch | None = None,
@@ -87,7 +92,12 @@ def tune(
     given.check(search)
     label = name or (model if isinstance(model, str) else type(model).__name__)
     varied = {key: [type(choices).__name__, *choices] for key, choices in vary.items()}
+    plant = get_model(model)
     same = {"vary": varied, "settings": fixed, "minutes": minutes, "steps": steps, "seed": seed}
+    if inputs is not None:
+        same["inputs"] = resolve_inputs(plant, inputs, n_steps)[0].to_dict()
+    if n_steps is not None:
+        same["length"] = n_steps
     opened = open_study(Path(study), f"{label}, {preset}, {search}", same)
     opened.sampler = sampler(search, vary, seed, len(opened.trials))
     n_trials = math.prod(map(len, vary.values())) if search == "grid" else trials
@@ -120,7 +130,7 @@ def tune(
             return min(seen["validation_loss"] for seen in history)
         return history[-1]["validation_risk"]
 
-    plant, partial = get_model(model), Path(f"{study}.partial")
+    partial = Path(f"{study}.partial")
 
     def trained(settings: Mapping[str, Any], heard: Callable[[Progress], None]) -> Estimator:
         """Train, or go on where this trial was stopped."""
@@ -134,6 +144,8 @@ def tune(
             minutes=minutes,
             steps=steps,
             preset=preset,
+            inputs=inputs,
+            n_steps=n_steps,
             seed=seed,
             settings=settings,
             checkpoint=partial,
@@ -165,7 +177,8 @@ class _Given(NamedTuple):
         known = {field.name for field in fields(self.cls)}
         own = {key: value for key, value in chosen.items() if key in known}
         sizes = {key: value for key, value in chosen.items() if key not in known}
-        return {**self.fixed, **own, "sizes": {**self.fixed.get("sizes", {}), **sizes}}
+        sizes = {**self.fixed.get("sizes", {}), **sizes}
+        return {**self.fixed, **own, **({"sizes": sizes} if sizes else {})}
 
     def check(self, search: str) -> None:
         """Refuse, before anything is written, what could not be trained with."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from greybayes.cli.base import (
+    InputText,
     Json,
     ModelName,
     Seed,
@@ -40,6 +41,8 @@ def tune(
     preset: Preset = "default",
     minutes: Annotated[float | None, typer.Option(help="Of each trial (default 1).")] = None,
     steps: Annotated[int | None, typer.Option(help="Of each trial, instead of minutes.")] = None,
+    inputs: InputText = None,
+    length: Annotated[int | None, typer.Option(help="Samples in a record.")] = None,
     network: NetworkName = None,
     setting: SettingTexts = None,
     seed: Seed = 0,
@@ -57,6 +60,7 @@ def tune(
     from dataclasses import asdict
 
     from greybayes.amortized import tuning
+    from greybayes.cli.data import input_signal
 
     with bar(f"Tuning {model}", 1) as tell:
         found = tuning.tune(
@@ -69,6 +73,8 @@ def tune(
             preset=preset,
             minutes=minutes,
             steps=steps,
+            inputs=input_signal(plant, inputs) if inputs is not None else None,
+            n_steps=length,
             settings=shared,
             seed=seed,
             watch=lambda number, of, p: tell(
@@ -95,8 +101,10 @@ def tune(
         best = {**({"network": network} if network else {}), **found[0].settings}
         chosen = [f"--set {text}" for text in setting or []]
         chosen += [f"--set {name}={value}" for name, value in best.items()]
-        paper = ["--preset paper"] if preset == "paper" else []
-        typer.echo(f"Train with the best: greybayes train {' '.join([model, *paper, *chosen])}")
+        given = {"--preset": preset if preset == "paper" else None}
+        given |= {"--input": inputs, "--length": length}
+        chosen = [f"{name} {value}" for name, value in given.items() if value is not None] + chosen
+        typer.echo(f"Train with the best: greybayes train {' '.join([model, *chosen])}")
 
 
 def _choices(text: str) -> "tuple[str, Choices]":
