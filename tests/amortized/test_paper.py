@@ -160,6 +160,22 @@ def test_the_defaults_are_the_papers():
 
 
 @pytest.mark.parametrize(
+    ("model", "network", "sizes", "learning_rate"),
+    [
+        ("growth1", "gru", {"width": 30, "depth": 2, "dense": 32}, 1e-3),
+        ("growth1", "lstm", {"width": 60, "depth": 1, "dense": 40}, 1e-3),
+        ("coupled-drives", "gru", {"width": 40, "depth": 2, "dense": 32}, 5e-4),
+    ],
+)
+def test_each_model_of_the_paper_has_its_own(model, network, sizes, learning_rate):
+    few = {"n_thetas": 4, "n_paths": 4, "batch": 8, "epochs": 1, "n_reference": 64}
+    signal = {"inputs": "prbs"} if model == "coupled-drives" else {}
+    found = gb.train(model, preset="paper", n_steps=4, network=network, settings=few, **signal)
+    told = found.header["settings"]
+    assert (told["sizes"], told["learning_rate"]) == (sizes, learning_rate)
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"n_thetas": 1}, "P is 1, expected 2 or more"),

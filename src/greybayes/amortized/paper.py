@@ -6,6 +6,7 @@ Kept for its tables, and for simulators too slow to draw fresh records all the t
 import functools
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,8 +38,8 @@ from greybayes.simulation import Paths, offline_set
 class PaperSettings:
     """The paper's settings of M2, but for M: it has 500 paths for each theta, here are 50.
 
-    `sizes` are those of the network and `dense`, its last layer. For M1 the paper has a GRU of 2 x
-    30 or an LSTM of 1 x 60 with 40 dense units; for the drives a learning rate of 5e-4.
+    `sizes` are those of the network and `dense`, its last layer. What the paper has for its other
+    models is in `of_model`, but for the M = 1000 of the drives.
     """
 
     n_thetas: int = 500
@@ -71,6 +72,23 @@ class PaperSettings:
     def architecture(self) -> Architecture:
         """Which network and head."""
         return Architecture(self.network, self.sizes, self.head)
+
+
+_OF_MODELS: dict[tuple[str, str], dict[str, Any]] = {
+    ("growth1", "gru"): {"sizes": {"width": 30, "depth": 2, "dense": 32}},
+    ("growth1", "lstm"): {"sizes": {"width": 60, "depth": 1, "dense": 40}},
+    ("coupled-drives", "gru"): {"learning_rate": 5e-4},
+}
+
+
+def of_model(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The paper's own settings for a model and a network, with those that are given.
+
+    >>> of_model("growth1", {"network": "lstm"})["sizes"]["width"]
+    60
+    """
+    usual = _OF_MODELS.get((name, given.get("network", PaperSettings.network)), {})
+    return {**usual, **given}
 
 
 def rate(settings: PaperSettings, batches: int) -> optax.Schedule:

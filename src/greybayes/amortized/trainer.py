@@ -95,7 +95,7 @@ def train(
                 "the preset paper trains its own networks for epochs: it takes no minutes, steps "
                 "or own module, but settings such as epochs and network."
             )
-        given = {"devices": jax.device_count(), **given}
+        given = {"devices": jax.device_count(), **paper.of_model(name, given)}
         chosen = make_settings(paper.PaperSettings, given, seed=seed)
         trained = paper.run(experiment, chosen, save=save, watch=watch)
     elif preset == "default":
