@@ -43,7 +43,9 @@ def main() -> None:
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         text = path.read_text()
         new = rendered(text)
-        if new != text and check:
+        if new == text:
+            continue
+        if check:
             sys.exit(f"{path.name} is out of date: run python benchmarks/render.py")
         path.write_text(new)
 
