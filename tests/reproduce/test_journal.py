@@ -5,6 +5,7 @@ import json
 import pytest
 
 from greybayes.errors import GreybayesError
+from greybayes.reproduce import journal as module
 from greybayes.reproduce.journal import Journal, read
 
 ABOUT = {"part": "table1", "size": "quick", "seed": 0}
@@ -75,6 +76,23 @@ def test_cells_of_another_seed_are_neither_mixed_with_ours_nor_lost(tmp_path):
     with pytest.raises(GreybayesError, match="holds figures of another seed"):
         Journal(tmp_path / "a.json", {**ABOUT, "seed": 1})
     assert list(read(tmp_path / "a.json")["cells"]) == ["one"]
+
+
+@pytest.mark.parametrize("pair", [("theirs", None), (None, "theirs")])
+def test_cells_of_the_authors_signals_are_not_taken_for_those_of_the_seed(tmp_path, pair):
+    first, second = ({**ABOUT, "signals": each} for each in pair)
+    Journal(tmp_path / "a.json", first).cell("one", counted()[1])
+    with pytest.raises(GreybayesError, match="of another set of signals; name another folder"):
+        Journal(tmp_path / "a.json", second)
+    assert read(tmp_path / "a.json")["signals"] == pair[0]
+
+
+def test_a_cell_has_the_commit_that_it_was_begun_with(tmp_path, monkeypatch):
+    commits = iter(["before", "after"])
+    monkeypatch.setattr(module, "describe_commit", lambda folder: next(commits))
+    begun = Journal(tmp_path / "a.json", ABOUT)
+    assert [begun.cell(name, counted()[1])["commit"] for name in ("one", "two")] == ["before"] * 2
+    assert Journal(tmp_path / "a.json", ABOUT).cell("three", counted()[1])["commit"] == "after"
 
 
 def test_a_cell_of_another_file_is_computed_anew_and_the_others_are_kept(tmp_path):

@@ -26,6 +26,8 @@ def run(folder, tell=lambda what: None, **changes):
 
     paper_cell(task, "GRU", "linear-gaussian", SETTINGS | changes, judge)
     cell = task.journal.cells["GRU"]
+    assert cell["seconds"] >= cell["training_seconds"] > 0
+    assert (cell["settings"]["batch"], cell["settings"]["seed"]) == (8, 1)
     return {key: cell[key] for key in ("weights", "P", "M", "epochs", "validation_loss")}
 
 

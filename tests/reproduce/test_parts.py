@@ -63,7 +63,14 @@ def test_a_page_has_ours_beside_published():
     assert "1.000 times what theory gives" in text
     assert "to the power -1.00" in text
     assert "2 of 2 cells are within 35 %" in text
-    assert "Quick run; seed 3" in text
+    assert "Quick run; seed 3, 1 s on 2 cores" in text
+
+
+@pytest.mark.parametrize(
+    ("signals", "words"), [("abc", "the authors' signals"), (None, "signals drawn from the seed")]
+)
+def test_a_page_tells_whose_signals_it_is_of(signals, words):
+    assert f"seed 3, {words}, 1 s" in run.page("table1", told_of_table_1(signals=signals))
 
 
 def told_of_table_2(values, **cells):
@@ -103,6 +110,8 @@ def test_the_seeds_of_table_2_have_studies_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr(table2, "tune", tuned)
     given = task(tmp_path, full=True, seed=0)
     table2.run(given)
+    settings = given.journal.cells["LSTM"]["settings"]
+    assert (settings["network"], settings["batch"], settings["n_paths"]) == ("lstm", 128, 50)
     names = ("gru-0", "gru-chosen-1", "gru-chosen-2", "lstm-0")
     assert [each[0] for each in asked] == [f"table2-{name}.sqlite" for name in names]
     assert asked[1][1:] == ({"depth": (2,), "width": (30,), "dense": (32,)}, 1)
@@ -184,6 +193,14 @@ def test_errors_are_named_by_their_convention():
     cell = signals.judged("growth1", estimates)
     assert cell["mse_mean"] == pytest.approx(0.0125)
     assert cell["mse_sum"] == pytest.approx(0.025)
+
+
+def test_every_cell_of_a_method_or_a_network_has_its_settings():
+    for part in ("growth1", "growth2"):
+        told = read(Path(__file__).parents[2] / run.FOLDER / f"{part}.json")["cells"]
+        assert [name for name, cell in told.items() if not cell["settings"]] == []
+    estimates = gb.least_squares("fir", list(gb.simulate("fir", count=2, key=1)))
+    assert signals.judged("growth1", estimates)["settings"]["n_starts"] > 0
 
 
 @pytest.mark.accuracy

@@ -18,6 +18,7 @@ from greybayes.reproduce.provenance import describe_commit, describe_machine
 Cell = dict[str, Any]
 # What a page asks of a file.
 _KEYS = {"size", "seed", "machine", "seconds", "complete", "cells"}
+_WORDS = {"signals": "set of signals"}
 
 
 class Journal:
@@ -27,13 +28,16 @@ class Journal:
         self.path, self.about = path, dict(about)
         self.cells: dict[str, Cell] = {}
         self.complete = False
+        # Of the source that runs: in the hours of a cell the files may become others.
+        self._commit = describe_commit(path.parent)
         if path.exists():
             told = read(path)
             differs = [name for name, value in self.about.items() if told.get(name) != value]
             if differs:
+                words = ", ".join(_WORDS.get(name, name) for name in differs)
                 raise GreybayesError(
-                    f"{path} holds figures of another {', '.join(differs)}; name another folder "
-                    "with -o, or remove the file."
+                    f"{path} holds figures of another {words}; name another folder with -o, or "
+                    "remove the file."
                 )
             self.cells = told["cells"]
 
@@ -60,7 +64,7 @@ class Journal:
         self._put(name, {**found, "partial": True})
 
     def _put(self, name: str, found: Cell) -> None:
-        self.cells[name] = finite({**found, "commit": describe_commit(self.path.parent)})
+        self.cells[name] = finite({**found, "commit": self._commit})
         self._write()
 
     def finish(self) -> None:

@@ -1,5 +1,6 @@
 """The paper's networks, trained in its way: on Z(P, M), until the loss stands still."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +11,7 @@ from jaxtyping import Float
 
 from greybayes.amortized.estimator import Estimator
 from greybayes.amortized.loop import Progress
-from greybayes.amortized.paper import PaperSettings
+from greybayes.amortized.paper import PaperSettings, of_model
 from greybayes.amortized.trainer import holds, resume, train
 from greybayes.reproduce.journal import Cell
 from greybayes.reproduce.task import Task
@@ -29,7 +30,8 @@ def paper_cell(
 
     A training that was stopped goes on from its checkpoint, where that is of the same settings.
     """
-    wanted = PaperSettings(**{"devices": jax.device_count(), **settings, "seed": task.seed})
+    given = {"devices": jax.device_count(), **settings, "seed": task.seed}
+    wanted = PaperSettings(**of_model(model, given))
     file = f"{model}-{wanted.network}-{wanted.n_thetas}.estimator.partial"
     checkpoint = task.journal.path.with_name(file)
 
@@ -52,8 +54,14 @@ def paper_cell(
     def compute() -> Cell:
         estimator = trained()
         history = estimator.header["history"]
+        started = time.perf_counter()
+        judged = judge(estimator)
+        # With those before a stop.
+        seconds = estimator.training_seconds + time.perf_counter() - started
         return {
-            **judge(estimator),
+            **judged,
+            "seconds": round(seconds, 3),
+            "settings": asdict(wanted),
             "P": wanted.n_thetas,
             "M": wanted.n_paths,
             "epochs": len(history),

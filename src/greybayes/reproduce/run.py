@@ -70,7 +70,10 @@ def reproduce(
             "part": name,
             "size": "full" if full else "quick",
             "seed": seed,
-            **{what: digest_of_file(file) for what, file in module(name).sources(data).items()},
+            **{
+                what: None if file is None else digest_of_file(file)
+                for what, file in module(name).sources(data).items()
+            },
         }
         for name in names
     }
@@ -123,7 +126,9 @@ def whole_page(target: Path, folder: Path) -> str:
             picture = _path(folder, figure, full, ".svg")
             if own == name and picture.exists():
                 link = Path(os.path.relpath(picture, target.parent)).as_posix()
-                sections.append(f"![Figure {figure.removeprefix('figure')}]({link})\n")
+                number = figure.removeprefix("figure")
+                caption = f"**Figure {number}.** {module(name).CAPTIONS[figure]}"
+                sections.append(f"![Figure {number}]({link})\n\n{caption}\n")
     return "\n".join(sections)
 
 
@@ -131,7 +136,8 @@ _HEAD = """# The paper, made again
 
 Every table and figure of the paper, with our methods: ours beside published. This page is written \
 by `greybayes reproduce --page docs/paper.md` from the files in `benchmarks/results/paper`; \
-`greybayes reproduce all --full` makes those anew.
+`greybayes reproduce all --full --evaluation DIR --drives FILE -o NEW` makes those anew, with the \
+authors' signals and the measured drives.
 """
 
 
@@ -144,8 +150,11 @@ def page(name: str, told: Mapping[str, Any]) -> str:
     machine = told["machine"]
     commits = dict.fromkeys(cell["commit"] or "unknown" for cell in told["cells"].values())
     stopped = "" if told["complete"] else ", stopped: what it lacks is not in the table yet"
+    signals = ""
+    if "signals" in told:
+        signals = ", the authors' signals" if told["signals"] else ", signals drawn from the seed"
     origin = (
-        f"*{told['size'].capitalize()} run{stopped}; seed {told['seed']}, "
+        f"*{told['size'].capitalize()} run{stopped}; seed {told['seed']}{signals}, "
         f"{told['seconds']:,.0f} s on {machine['cores']} cores ({machine['cpu']}), "
         f"commit {', '.join(commits)}.*"
     )

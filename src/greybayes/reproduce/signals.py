@@ -20,11 +20,10 @@ TRUTHS = {"growth1": (1.0, 0.1), "growth2": (0.7, 1.0, 0.1, 0.1)}
 _QUICK, _PASSES = 6, 100
 
 
-def sources_of(model: str, data: Data) -> dict[str, Path]:
-    """What all figures of a model depend on: the authors' signals, where they are used."""
-    if data.evaluation is None:
-        return {}
-    return {"signals": data.evaluation / f"{model}_evaluation_100.mat"}
+def sources_of(model: str, data: Data) -> dict[str, Path | None]:
+    """What all figures of a model depend on: the authors' signals; None where the seed draws."""
+    folder = data.evaluation
+    return {"signals": None if folder is None else folder / f"{model}_evaluation_100.mat"}
 
 
 def shipped(model: str) -> str:
@@ -46,9 +45,9 @@ def shipped_weights(model: str) -> str:
 def signals(task: Task, model: str) -> list[Record]:
     """The authors' own where there is a folder of them, else as many from the seed."""
     count = 100 if task.full else _QUICK
-    files = sources_of(model, task.data)
-    if "signals" in files:
-        return read_records(files["signals"])[:count]
+    file = sources_of(model, task.data)["signals"]
+    if file is not None:
+        return read_records(file)[:count]
     return list(simulate(model, np.array(TRUTHS[model]), count=count, key=task.seed + 1))
 
 
@@ -63,6 +62,7 @@ def judged(model: str, estimates: list[Estimate]) -> Cell:
         "signals": len(errors),
         "not_ok": sum(estimate.status is not Status.ok for estimate in estimates),
         "means": means.round(6).tolist(),
+        "settings": dict(estimates[0].settings),
     }
 
 
@@ -88,5 +88,6 @@ def network(model: str, estimator: Estimator, records: list[Record], draws: int)
         # That pass compiled; the others are so short that one alone says little.
         "method_seconds": float(np.median([seconds() for _ in range(_PASSES)])),
         "training_seconds": estimator.training_seconds,
+        "settings": estimator.header["settings"],
         "bayes_risk": bayes_risk(estimator, draws)._asdict(),
     }

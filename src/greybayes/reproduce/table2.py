@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from greybayes.amortized.paper import PaperSettings
 from greybayes.amortized.study import Choices, Trial
 from greybayes.amortized.tuning import After, tune
 from greybayes.reproduce.journal import Cell
@@ -39,7 +40,16 @@ def _grid(task: Task, network: str) -> Cell:
 
     def cell(trials: list[Trial]) -> Cell:
         seconds = round(sum(trial.seconds or 0.0 for trial in trials if trial.value), 1)
-        return {"trials": [asdict(trial) for trial in trials], **size, "seconds": seconds}
+        given: dict[str, Any] = {"network": network, "seed": task.seed, **size}
+        settings = asdict(PaperSettings(**given))
+        return {
+            "trials": [asdict(trial) for trial in trials],
+            **size,
+            "seconds": seconds,
+            "settings": {
+                n: value for n, value in settings.items() if n not in ("sizes", "devices")
+            },
+        }
 
     def after(trials: list[Trial]) -> None:
         if any(trial.value is not None for trial in trials):

@@ -34,7 +34,7 @@ class Task:
         return 20_000 if self.full else 1000
 
     def paper_size(self, n_thetas: int) -> dict[str, int]:
-        """P, M and the most epochs in paper mode; the paper's M is 500, which takes days here."""
+        """P, M and the most epochs in paper mode; the paper's M of 500 takes ten times as long."""
         if self.full:
             return {"n_thetas": n_thetas, "n_paths": 50}
         return {"n_thetas": n_thetas // 10, "n_paths": 10, "epochs": 3}
