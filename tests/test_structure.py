@@ -128,7 +128,7 @@ MISTAKES = {
     ),
     "a sampler that fails": (
         {"transition": lambda self, x, u, p, t: gb.Sampler(lambda key: x[:, 0])},
-        ["Plant.transition", "IndexError"],
+        ["Plant.transition", "Too many indices"],
     ),
     "a design with too many inputs": (
         {"design": gb.inputs.Stack(gb.inputs.Cosine(), gb.inputs.Cosine())},
@@ -140,7 +140,19 @@ MISTAKES = {
         ["Plant.prepare", "asks for p.gian", "did you mean gain?"],
     ),
     "time that stands still": ({"dt": 0.0}, ["Plant.dt is 0.0, expected a positive number."]),
+    "time that is no number": ({"dt": "fast"}, ["Plant.dt is 'fast', expected a positive number."]),
     "an input from the future": ({"input_delay": -1}, ["Plant.input_delay is -1", "0 or more"]),
+    "half a sample of delay": ({"input_delay": 0.5}, ["Plant.input_delay is 0.5", "0 or more"]),
+    "no samples": ({"n_steps": -5}, ["Plant.n_steps is -5, expected 1 or more samples."]),
+    "a design by its name": ({"design": "prbs"}, ["Plant.design is 'prbs'", "gb.inputs.PRBS()"]),
+    "counting from one": (
+        {"observation": lambda self, x, u, p, t: dist.Normal(x[2], 0.1)},
+        ["Plant.observation", "index 2 out of bounds", "with size 2; the first one has index 0."],
+    ),
+    "a number for a parameter": (
+        {"gain": 0.7},
+        ["Plant.gain is 0.7, but gain is a parameter", "write gain = gb.Fixed(0.7)."],
+    ),
 }
 
 

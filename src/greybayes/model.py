@@ -152,6 +152,11 @@ class Model:
             for name, value in vars(base).items():
                 if isinstance(value, Parameter | Fixed):
                     declared[name] = value
+                elif name in declared:
+                    raise ModelError(
+                        f"{base.__name__}.{name} is {value!r}, but {name} is a parameter; to know "
+                        f"its value, write {name} = gb.Fixed({value!r})."
+                    )
         return declared
 
     # What the library and its users read.

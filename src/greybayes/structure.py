@@ -1,7 +1,10 @@
 """What a model is made of, and what is wrong with it: found once, when it is first used."""
 
+import contextlib
 import enum
 import traceback
+from collections.abc import Iterator
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -13,6 +16,7 @@ from jaxtyping import Float, Int
 
 from greybayes._lanes import lane_keys
 from greybayes.errors import ModelError, nearest
+from greybayes.inputs import Design
 from greybayes.noise import Channels, Sampler, as_channels
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 # The share of paths that may be NaN at once before it counts as a mistake in the model.
 _TOLERATED = 0.05
+_CHECK = "jax_check_static_indices"
 
 
 class Kind(enum.Enum):
@@ -79,6 +84,9 @@ def _reason(error: Exception) -> str:
         )
     if isinstance(error, ModelError):
         return f"failed: {error}"
+    if isinstance(error, IndexError):
+        what = str(error).split(" (")[0]
+        return f"asks for an entry that is not there: {what}; the first one has index 0."
     if isinstance(error, jax.errors.ConcretizationTypeError):
         return "branches on a value that is not known yet; use jnp.where instead of if."
     return f"failed with {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -143,10 +151,16 @@ def _check_declarations(model: "Model") -> None:
         raise ModelError(f"{name} has no outputs; declare at least one: outputs = ('y',).")
     if not model.prior.size:
         raise ModelError(f"{name} has no free parameter; declare one with gb.Parameter(prior).")
-    if not model.dt > 0:
-        raise ModelError(f"{name}.dt is {model.dt}, expected a positive number.")
-    if model.input_delay < 0:
-        raise ModelError(f"{name}.input_delay is {model.input_delay}, expected 0 or more samples.")
+    if not isinstance(model.dt, Real) or not 0 < model.dt < np.inf:
+        raise ModelError(f"{name}.dt is {model.dt!r}, expected a positive number.")
+    for attribute, least in (("input_delay", 0), ("n_steps", 1)):
+        value = getattr(model, attribute)
+        if not isinstance(value, Integral) or value < least:
+            raise ModelError(f"{name}.{attribute} is {value!r}, expected {least} or more samples.")
+    if model.design is not None and not isinstance(model.design, Design):
+        raise ModelError(
+            f"{name}.design is {model.design!r}, expected an input design such as gb.inputs.PRBS()."
+        )
 
 
 def _trace_first_step(model: "Model", key) -> dict[str, Kind]:
@@ -184,8 +198,20 @@ def _trace_first_step(model: "Model", key) -> dict[str, Kind]:
         draw("observation", x, u, p, t)
         draw("transition", x, u, p, t)
 
-    jax.eval_shape(step, jax.ShapeDtypeStruct((model.prior.size,), jnp.float32))
+    with _indices_checked():
+        jax.eval_shape(step, jax.ShapeDtypeStruct((model.prior.size,), jnp.float32))
     return kinds
+
+
+@contextlib.contextmanager
+def _indices_checked() -> Iterator[None]:
+    """An index that is not there is an error, and not the last one that is, as JAX has it."""
+    before = getattr(jax.config, _CHECK)
+    jax.config.update(_CHECK, True)
+    try:
+        yield
+    finally:
+        jax.config.update(_CHECK, before)
 
 
 def _first_input(model: "Model"):
