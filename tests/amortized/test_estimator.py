@@ -219,6 +219,15 @@ REFUSED = {
         lambda r: changed(r, dt=0.5),
         ["dt = 0.5", "trained for 1", "train"],
     ),
+    "uneven times": (
+        lambda r: changed(r, dt=None, times=np.r_[np.arange(23.0), 24.0]),
+        ["uneven times", "trained for dt = 1", "Resample"],
+    ),
+    "a damaged sample": (
+        lambda r: changed(r, y=np.r_[r.y[:-1], [[1e300]]]),
+        ["outputs up to 1e+300", "wrong unit or a damaged sample"],
+    ),
+    "another unit by far": (lambda r: changed(r, y=1e12 * r.y), ["out of all proportion"]),
     "two outputs": (
         lambda r: changed(r, y=np.hstack([r.y, r.y])),
         ["2 outputs", "trained for 1", "y"],

@@ -181,6 +181,8 @@ def test_each_model_of_the_paper_has_its_own(model, network, sizes, learning_rat
         ({"n_thetas": 1}, "P is 1, expected 2 or more"),
         ({"batch": 1000}, "do not fill a batch of 1000; raise P or M"),
         ({"steps": 10}, "there is no setting steps"),
+        ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"training_share": 1.0}, "training_share is 1.0, .* more than 0 and less than 1"),
     ],
 )
 def test_settings_that_cannot_be_are_a_sentence(changes, words):

@@ -254,3 +254,17 @@ def test_parameters_of_scale_1e_minus_3_and_1e4_train_equally_well():
     assert 0.9 * exact < min(small, large)
     assert max(small, large) < 1.25 * exact, (small, large, exact)
     assert 1 / 1.2 < small / large < 1.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"learning_rate": -1.0}, "learning_rate is -1.0, expected a number more than 0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"clip": 0.0}, "clip is 0.0"),
+        ({"warm_up": 1.0}, "warm_up is 1.0, expected a share from 0 to below 1"),
+    ],
+)
+def test_settings_with_which_nothing_is_learnt_are_refused(changes, words):
+    with pytest.raises(EstimatorError, match=words):
+        Settings(**changes)

@@ -27,6 +27,7 @@ from greybayes.amortized.training import (
     Experiment,
     Weights,
     check_diverged,
+    check_range,
     make_weights,
     whole_numbers,
 )
@@ -67,6 +68,9 @@ class PaperSettings:
         whole_numbers(
             self, ("n_thetas", "n_paths", "batch", "epochs", "decays", "devices", "n_reference")
         )
+        check_range(self, "learning_rate", 0.0)
+        check_range(self, "decay", 0.0)
+        check_range(self, "training_share", 0.0, 1.0)
 
     @property
     def architecture(self) -> Architecture:

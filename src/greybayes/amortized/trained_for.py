@@ -11,6 +11,10 @@ from greybayes.record import Record
 
 # How far a record's input may be from the one trained for, as a share of the range of that.
 _SAME_INPUT = 1e-3
+# How far an output may be from the middle of those trained for, in their standard deviations.
+_FARTHEST = 1e6
+# The squares of larger ones are beyond single precision.
+_LARGEST = 1e18
 
 
 class TrainedFor(NamedTuple):
@@ -36,6 +40,12 @@ class TrainedFor(NamedTuple):
         for record in records:
             if record.y.shape != (n_steps, len(outputs)):
                 raise _refusal(record, self._wrong_shape(record))
+            if record.dt is None and record.times is not None:
+                raise _refusal(
+                    record,
+                    f"has uneven times; this estimator was trained for dt = {dt:g}. Resample the "
+                    "record.",
+                )
             if record.dt is not None and abs(record.dt - dt) > 1e-3 * record.dt:
                 raise _refusal(
                     record,
@@ -52,7 +62,24 @@ class TrainedFor(NamedTuple):
                 "records. Fill the gaps, or cut the record and train for what is left: "
                 f"{self._command}{self._input_option(record)} --length N.",
             )
+        self._check_range(records, y)
         return y.astype(np.float32)
+
+    def _check_range(
+        self, records: list[Record], y: Float[np.ndarray, "batch steps output"]
+    ) -> None:
+        """Refuse numbers of which no network can say anything, not even that they do not fit."""
+        scaling = self.header["scaling"]
+        off = np.abs(y - scaling["y_offset"]) / scaling["y_scale"]
+        # The paper's networks read y as it is: their file does not tell what is far.
+        is_paper = self.header["architecture"]["head"] == "paper"
+        if off.max() > (_LARGEST if is_paper else _FARTHEST):
+            row = int(off.max((1, 2)).argmax())
+            raise _refusal(
+                records[row],
+                f"has outputs up to {np.abs(y[row]).max():.3g}, out of all proportion to what the "
+                "model makes of its prior. Look for a wrong unit or a damaged sample.",
+            )
 
     def _inputs(self, records: list[Record]) -> Float[np.ndarray, "batch steps input"]:
         shape = (self.header["n_steps"], len(self.header["inputs"]))
@@ -85,7 +112,8 @@ class TrainedFor(NamedTuple):
                 records[int(largest.argmax())],
                 "has another input than this estimator was trained for, "
                 f"{self.header['input']['design']} (they differ by up to {largest.max():.3g}). "
-                f"Train one for this input: {self._command} --input FILE.",
+                f"Train one for this input: {self._command} --input FILE; or for all of a kind, "
+                "such as --input prbs.",
             )
 
     def _wrong_shape(self, record: Record) -> str:

@@ -45,6 +45,14 @@ def whole_numbers(settings: object, names: Iterable[str]) -> None:
             raise EstimatorError(f"{name} is {value}, expected a whole number, 1 or more.")
 
 
+def check_range(settings: object, name: str, low: float, high: float = math.inf) -> None:
+    """Refuse a setting of this name that is no number between two, both left out."""
+    value = getattr(settings, name)
+    if not isinstance(value, int | float) or not low < value < high:
+        below = "" if high == math.inf else f" and less than {high:g}"
+        raise EstimatorError(f"{name} is {value}, expected a number more than {low:g}{below}.")
+
+
 @dataclass(frozen=True)
 class Settings:
     """Everything that decides the weights, saved with them."""
@@ -74,6 +82,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         whole_numbers(self, ("steps", "batch", "chunk", "devices", "n_validation", "n_reference"))
+        check_range(self, "learning_rate", 0.0)
+        check_range(self, "clip", 0.0)
+        if not 0 <= self.warm_up < 1:
+            raise EstimatorError(f"warm_up is {self.warm_up}, expected a share from 0 to below 1.")
         if self.optimiser not in OPTIMISERS:
             raise EstimatorError(
                 f"there is no optimiser {self.optimiser}; {nearest(self.optimiser, OPTIMISERS)}"
