@@ -15,6 +15,7 @@ ROOT = Path(greybayes.__file__).parent
 ORDER = [
     {"_version", "errors"},
     {
+        "_arviz",
         "_configure",
         "_devices",
         "_files",

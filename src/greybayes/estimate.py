@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from greybayes._arviz import load_arviz
 from greybayes.errors import GreybayesError, Status, nearest
 from greybayes.record import Record
 
@@ -273,8 +274,6 @@ class Estimate:
             raise GreybayesError(
                 f"{self.method or 'this method'} gives no samples; ArviZ needs some."
             )
-        import arviz
-
         samples = np.asarray(self._drawn if self.samples is None else self.samples, float)
         if self.weights is not None:
             flat, share = samples.reshape(-1, len(self.names)), np.ravel(self.weights)
@@ -284,7 +283,8 @@ class Estimate:
             samples = flat[np.minimum(chosen, len(flat) - 1)]
         if samples.ndim == 2:
             samples = samples[None]
-        return arviz.from_dict({name: samples[..., i] for i, name in enumerate(self.names)})
+        columns = {name: samples[..., i] for i, name in enumerate(self.names)}
+        return load_arviz().from_dict(columns)
 
 
 def truth_of(record: Record, names: tuple[str, ...]) -> dict[str, float] | None:

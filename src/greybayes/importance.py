@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaln, logsumexp
 
+from greybayes._arviz import load_arviz
 from greybayes.amortized.line import Line
 from greybayes.estimate import Posterior
 
@@ -93,8 +94,6 @@ class Weighed:
 
     def weigh(self, log_target: Float[np.ndarray, " draw"]) -> None:
         """All weights, for this target."""
-        import arviz
-
         self.log_target = log_target
         log_weights = self.log_target - self._log_mixture()
         self.log_evidence = float(logsumexp(log_weights) - np.log(len(log_weights)))
@@ -105,7 +104,7 @@ class Weighed:
         lowest = log_weights[np.isfinite(log_weights)].min()
         finite = np.where(np.isfinite(log_weights), log_weights, lowest - 700)
         with np.errstate(all="ignore"):
-            smoothed, k_hat = arviz.psislw(finite)
+            smoothed, k_hat = load_arviz().psislw(finite)
         self.log_weights, self.k_hat = np.asarray(smoothed, float), float(k_hat)
 
     def _log_mixture(self) -> Float[np.ndarray, " draw"]:

@@ -15,6 +15,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
+from greybayes._arviz import load_arviz
 from greybayes._lanes import as_key
 from greybayes._types import Seed
 from greybayes.classical.methods import Progress, Watch, as_list, like, make_settings
@@ -328,8 +329,7 @@ class _Found:
 
 
 def _look(thetas: np.ndarray, acceptance: float, told: dict[str, Any], settings: CmeMh) -> _Found:
-    import arviz
-
+    arviz = load_arviz()
     columns = np.moveaxis(thetas, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         r_hat = np.array([float(arviz.rhat(column)) for column in columns])

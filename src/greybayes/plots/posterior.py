@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from greybayes._arviz import load_arviz
 from greybayes.errors import GreybayesError
 from greybayes.estimate import Estimate
 from greybayes.plots.base import plain, tidy
@@ -115,9 +116,7 @@ def _prior_curve(
 
 def _smoothed(draws: Float[np.ndarray, " draw"]) -> tuple[np.ndarray, np.ndarray]:
     """ArviZ's density of draws, which knows where they end."""
-    import arviz
-
-    x, density, *_ = arviz.kde(draws, bw=_WIDTH, bound_correction=True)
+    x, density, *_ = load_arviz().kde(draws, bw=_WIDTH, bound_correction=True)
     return x, density
 
 
@@ -130,7 +129,6 @@ def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":
     >>> len(plot_pairs("fir", estimate).axes)
     3
     """
-    import arviz
     from matplotlib.figure import Figure
 
     from greybayes.zoo import get_model
@@ -145,6 +143,7 @@ def plot_pairs(model: "Model | str", estimate: Estimate) -> "Figure":
     side = 1.1 + 1.4 * size
     figure = Figure(figsize=(side, side), layout="constrained")
     panels = figure.subplots(size, size)
+    arviz = load_arviz()
     arviz.plot_pair(
         arviz.from_dict(posterior=columns),
         kind="kde",
