@@ -43,6 +43,15 @@ def test_fit_prints_what_estimate_prints(file):
         assert each["settings"]["n_starts"] > 0
 
 
+def test_what_the_record_did_not_settle_is_told_below_the_table(tmp_path):
+    # Least squares of a linear model with process noise: one variance cannot be told from another.
+    gb.write_records(tmp_path / "r.csv", gb.simulate("linear-gaussian", n_steps=60, key=1)[0])
+    shown = " ".join(ok("fit", "least-squares", "linear-gaussian", tmp_path / "r.csv").split())
+    found = gb.least_squares("linear-gaussian", gb.read_records(tmp_path / "r.csv")[0])
+    assert found.diagnostics["insensitive"] == ["q", "r"]
+    assert "the record tells nothing, so that the prior stands there: q, r" in shown
+
+
 def test_its_json_has_the_keys_of_estimate_and_no_number_that_json_lacks(tmp_path):
     gb.write_records(tmp_path / "r.csv", gb.simulate("linear-gaussian", key=1)[0])
     estimated = json.loads(ok("estimate", "linear-gaussian", tmp_path / "r.csv", "--json"))

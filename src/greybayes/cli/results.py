@@ -51,7 +51,7 @@ def print_estimates(
         table = estimate.table(truth_of(record, estimate.names))
         table.title = record.name or None
         told = [f"fit {fit['fit_percent']:.1f} %"] if fit else []
-        table.caption = "; ".join([*told, *_refined(estimate)]) or None
+        table.caption = "; ".join([*told, *_refined(estimate), *_limits(estimate)]) or None
         Console().print(table)
         if estimate.status is not Status.ok:
             label = record.name or "the record"
@@ -79,6 +79,19 @@ def _refined(estimate: "Estimate") -> list[str]:
     more = {"k_hat": "k-hat {:.2f}", "log_evidence": "log evidence {:.2f}"}
     words += [form.format(told[name]) for name, form in more.items() if name in told]
     return [", ".join(words)]
+
+
+# What a method tells of parameters that it names, in words.
+_LIMITS = {
+    "at_bound": "at the end of the prior: {}",
+    "insensitive": "of which the record tells nothing, so that the prior stands there: {}",
+}
+
+
+def _limits(estimate: "Estimate") -> list[str]:
+    """Which parameters the record did not settle."""
+    told = {key: estimate.diagnostics.get(key) for key in _LIMITS}
+    return [_LIMITS[key].format(", ".join(names)) for key, names in told.items() if names]
 
 
 def fit_of(model: "Model", record: "Record", theta: "np.ndarray", u: "np.ndarray | None"):
