@@ -206,7 +206,10 @@ def _trace_first_step(model: "Model", key) -> dict[str, Kind]:
 @contextlib.contextmanager
 def _indices_checked() -> Iterator[None]:
     """An index that is not there is an error, and not the last one that is, as JAX has it."""
-    before = getattr(jax.config, _CHECK)
+    before = getattr(jax.config, _CHECK, None)
+    if before is None:  # An older JAX, which cannot tell.
+        yield
+        return
     jax.config.update(_CHECK, True)
     try:
         yield

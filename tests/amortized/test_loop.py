@@ -165,7 +165,7 @@ def assert_same_run(ours, theirs):
 
 
 def test_a_training_may_start_from_an_estimator(tiny, tmp_path):
-    """With a learning rate of nothing, what it started from is what comes out."""
+    """With a learning rate of next to nothing, what it started from is what comes out."""
     file = str(tiny.save(tmp_path / "a.estimator"))
     again = train_tiny(steps=BLOCK, settings={"start": file, "learning_rate": 1e-30})
     for name in tiny.arrays:

@@ -70,7 +70,8 @@ class TrainedFor(NamedTuple):
     ) -> None:
         """Refuse numbers of which no network can say anything, not even that they do not fit."""
         scaling = self.header["scaling"]
-        off = np.abs(y - scaling["y_offset"]) / scaling["y_scale"]
+        with np.errstate(over="ignore"):  # Infinity is far, too.
+            off = np.abs(y - scaling["y_offset"]) / scaling["y_scale"]
         # The paper's networks read y as it is: their file does not tell what is far.
         is_paper = self.header["architecture"]["head"] == "paper"
         if off.max() > (_LARGEST if is_paper else _FARTHEST):

@@ -18,6 +18,7 @@ from greybayes.reproduce.provenance import describe_commit, describe_machine
 Cell = dict[str, Any]
 # What a page asks of a file.
 _KEYS = {"size", "seed", "machine", "seconds", "complete", "cells"}
+# What a sentence calls them.
 _WORDS = {"signals": "set of signals"}
 
 
