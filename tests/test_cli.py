@@ -300,11 +300,18 @@ def test_the_output_is_checked_before_anything_else(folder, output):
     assert output in refused("simulate", "no-such-model", "-o", output)
 
 
-def test_usage_errors_exit_with_2(folder):
-    for arguments in (("simulate", "growth2"), ("models", "--jsn"), ("nonsense",)):
-        result = run(*arguments)
-        assert result.exit_code == 2
-        assert "Traceback" not in result.stderr
+@pytest.mark.parametrize(
+    ("words", "arguments"),
+    [
+        ("missing option '-o' / '--output' (see", ("simulate", "fir")),
+        ("no such option: --jsn", ("models", "--jsn")),
+        ("no such option: --jsn", ("--jsn", "models")),
+        ("Did you mean 'simulate'", ("simulat",)),
+        ("invalid value for '--seed'", ("simulate", "fir", "-o", "y.csv", "--seed", "-1")),
+    ],
+)
+def test_a_usage_error_is_one_sentence(folder, words, arguments):
+    assert words in refused(*arguments)
 
 
 def test_interrupt_is_no_traceback(monkeypatch):

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -29,17 +29,42 @@ class Exit(enum.IntEnum):
     interrupted = 130
 
 
-class Commands(TyperGroup):
+# Of the parser, which is in another place in every other version of Typer.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+
+@contextlib.contextmanager
+def _sentences() -> Iterator[None]:
     """The one place where what a user can mend becomes a sentence and an exit code."""
+    try:
+        yield
+    except GreybayesError as error:  # Any other is our mistake, and stays a traceback.
+        _refuse(str(error))
+    except _UsageError as error:
+        command = error.ctx.command_path if error.ctx else "greybayes"
+        what = error.format_message().rstrip(".")
+        _refuse(f"{what[0].lower()}{what[1:]} (see {command} --help).")
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.interrupted) from None
+
+
+def _refuse(why: str) -> NoReturn:
+    typer.echo(f"greybayes: {' '.join(why.split())}", err=True)
+    raise typer.Exit(Exit.bad_input) from None
+
+
+class Commands(TyperGroup):
+    """All commands, with our words for what goes wrong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:
+            return super().parse_args(ctx, args)  # The help.
+        with _sentences():
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _sentences():
             return super().invoke(ctx)
-        except GreybayesError as error:  # Any other is our mistake, and stays a traceback.
-            typer.echo(f"greybayes: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(Exit.bad_input) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(Exit.interrupted) from None
 
 
 app = typer.Typer(
