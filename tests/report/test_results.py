@@ -53,6 +53,13 @@ def test_results_are_a_table_and_a_figure(tmp_path, monkeypatch):
 def test_two_results_of_one_method_are_called_by_their_files(tmp_path):
     files = [written(tmp_path), written(tmp_path, "other.json")]
     assert [each["label"] for each in read_results(files)] == ["map", "other"]
+    (tmp_path / "later").mkdir()
+    files = [files[0], written(tmp_path / "later")]
+    assert [each["label"] for each in read_results(files)] == [str(file) for file in files]
+
+
+def test_a_comparison_may_also_be_a_page(tmp_path):
+    assert ".pdf, .html" in refused("compare", written(tmp_path), "-o", tmp_path / "c.txt")
 
 
 def test_one_of_several_records_is_chosen(tmp_path):

@@ -205,7 +205,7 @@ def compare(
 
     as_page = output is not None and output.suffix.lower() in SUFFIXES
     if output is not None:
-        check_output(output, (lambda path: None) if as_page else figure_format)
+        check_output(output, lambda path: figure_format(path, *SUFFIXES))
     results = read_results(files, record)
     if output is not None and as_page:
         from greybayes.report.compared import write_comparison

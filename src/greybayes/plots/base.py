@@ -47,12 +47,12 @@ def save_figure(path: str | os.PathLike[str], figure: "Figure") -> None:
     write_atomically(path, stream.getvalue())
 
 
-def figure_format(path: Path) -> str:
-    """`png`, `svg` or `pdf`, by the end of the file's name."""
-    if path.suffix.lower() not in FORMATS:
+def figure_format(path: Path, *also: str) -> str:
+    """`png`, `svg` or `pdf`, by the end of the file's name; `also` are ends that are right, too."""
+    if path.suffix.lower() not in (*FORMATS, *also):
         raise GreybayesError(
             f"{path} ends in '{path.suffix}', which is no kind of figure: "
-            f"use one of {', '.join(FORMATS)}."
+            f"use one of {', '.join((*FORMATS, *also))}."
         )
     return path.suffix.lower()[1:]
 

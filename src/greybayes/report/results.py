@@ -6,6 +6,7 @@ it does not need is looked at.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -131,10 +132,13 @@ def read_results(paths: Sequence[str | Path], record: str | None = None) -> list
                 f"{paths[0]} is of record {results[0]['record'] or 'without a name'}, {path} of "
                 f"{result['record'] or 'one without a name'}; compare results of one record."
             )
-    methods = [result["method"] for result in results]
+    methods = Counter(result["method"] for result in results)
+    stems = Counter(Path(path).stem for path in paths)
     for path, result in zip(paths, results, strict=True):
-        alone = result["method"] and methods.count(result["method"]) == 1
-        result["label"] = result["method"] if alone else Path(path).stem
+        method, stem = result["method"], Path(path).stem
+        result["label"] = str(path) if stems[stem] > 1 else stem
+        if method and methods[method] == 1:
+            result["label"] = method
         result["path"] = str(path)
     return results
 
