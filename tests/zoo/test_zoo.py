@@ -585,6 +585,7 @@ def folder(tmp_path):
         "empty": "from greybayes import Model\n",
         "broken": "raise ValueError('no such sensor')",
         "typo": "def (",
+        "ends": "raise SystemExit('no licence')",
         "needs": NEEDS,
     }
     for name, text in files.items():
@@ -637,6 +638,7 @@ def test_a_model_from_a_file_simulates(folder):
         ("{}/absent.py", ["no file", "absent.py"]),
         ("{}/broken.py:Plant", ["broken.py cannot be loaded", "ValueError: no such sensor"]),
         ("{}/typo.py", ["typo.py cannot be loaded", "SyntaxError"]),
+        ("{}/ends.py", ["ends.py cannot be loaded", "SystemExit: no licence"]),
         ("{}/plant.py:Plnt", ["no model Plnt", "plant.py", "did you mean Plant?"]),
         ("{}/two.py", ["two.py", "needs a model's name", "Pump", "Valve"]),
         ("{}/empty.py", ["empty.py", "no model"]),

@@ -87,7 +87,7 @@ def _from_file(path: Path, name: str) -> "Model":
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # A program that ends must not end ours.
         raise ModelError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     models = {
         key: value
