@@ -184,7 +184,7 @@ def test_another_search_does_not_go_into_the_same_study(tmp_path):
 def test_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = [*("--steps", 10), *("--set", "batch=8"), *("--set", "chunk=4")]
-    few += [*("--set", "n_validation=50"), *("--set", "n_reference=50")]
+    few += [*("--set", "n_validation=50"), *("--set", "n_reference=50"), *("--set", "depth=1")]
     given = ("tune", "linear-gaussian", "--vary", "width=4,8", *few)
     printed = ok(*given)
     assert "Train with the best: greybayes train linear-gaussian --set batch=8" in printed
@@ -194,9 +194,10 @@ def test_the_command(tmp_path, monkeypatch):
     assert "NAME=A,B" in refused("tune", "linear-gaussian", "--vary", "width")
     assert "LOW..HIGH" in refused("tune", "linear-gaussian", "--vary", "width=9..3")
     # What the trainings are for may be told, as in train.
-    signal = ("--input", "prbs", "--length", 30, "--study", "other.sqlite")
+    given = ("tune", "linear-gaussian", "--vary", "width=4", *few, "--study", "other.sqlite")
+    signal = ("--input", "prbs", "--length", 30)
     assert "greybayes train linear-gaussian --input prbs --length 30 --set" in ok(*given, *signal)
-    words = refused(*given, *signal[4:])
+    words = refused(*given)
     assert "a search with other inputs, length; name another file" in words
     twice = ("--vary", "width=4", "--vary", "width=8")
     assert "width twice" in refused("tune", "linear-gaussian", *twice)
