@@ -13,7 +13,7 @@ import greybayes as gb
 from greybayes.amortized.study import Trial
 from greybayes.amortized.typical import REFERENCE
 from greybayes.errors import GreybayesError
-from greybayes.reproduce import drives, growth1, growth2, run, signals, table1, table2
+from greybayes.reproduce import drives, growth1, growth2, measured, run, signals, table1, table2
 from greybayes.reproduce.journal import Journal, read
 from greybayes.reproduce.task import Data, Task
 
@@ -214,9 +214,9 @@ def test_the_exact_mean_of_m1_is_that_of_the_grid_filter():
     np.testing.assert_allclose(found / spread, oracle.mean / spread, atol=0.01)
 
 
-def test_the_reference_of_the_drives_has_its_known_error(shared_data, tmp_path):
-    record = drives.measured(task(tmp_path, drives=shared_data / "DATAPRBS.MAT"))[0]
-    assert np.sum((record.y[:, 0] - drives.reference_output(record)) ** 2) == pytest.approx(
+def test_the_reference_of_the_drives_has_its_known_error(shared_data):
+    record = measured.measured(Data(drives=shared_data / "DATAPRBS.MAT"))[0]
+    assert np.sum((record.y[:, 0] - measured.reference_output(record)) ** 2) == pytest.approx(
         13.66, abs=0.005
     )
 
@@ -226,11 +226,11 @@ def test_the_measured_drives_may_be_those_of_a_package(shared_data, tmp_path, mo
     cache = tmp_path / ".nonlinear_benchmarks/CED"
     cache.mkdir(parents=True)
     (cache / "FULLTEXT01.zip").touch()
-    with pytest.raises(GreybayesError, match=r"greybayes\[benchmarks\]"):
+    with pytest.raises(GreybayesError, match=r"no DATAPRBS.MAT in its cache.*give --drives"):
         drives.sources(Data())
     shutil.copy(shared_data / "DATAPRBS.MAT", cache)
     assert drives.sources(Data()) == {"drives": cache / "DATAPRBS.MAT"}
-    assert drives.measured(task(tmp_path))[0].n_steps == 500
+    assert measured.measured(Data())[0].n_steps == 500
 
 
 def test_the_commands_sentences(tmp_path, monkeypatch):
@@ -259,6 +259,18 @@ def test_the_command_prints_what_it_computed(tmp_path, monkeypatch):
     assert read(tmp_path / "table1-quick.json") == told
     ok("reproduce", "--page", tmp_path / "paper.md", "-o", tmp_path)
     assert "(5.47)" in (tmp_path / "paper.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("part", "cell", "key"), [("growth1", "CPF-SAEM", "settings"), ("drives", "delay", "sse")]
+)
+def test_a_file_of_another_version_is_refused(part, cell, key, tmp_path):
+    told = json.loads((Path(__file__).parents[2] / run.FOLDER / f"{part}.json").read_text())
+    next(value for name, value in told["cells"].items() if name.endswith(cell)).pop(key)
+    (tmp_path / f"{part}.json").write_text(json.dumps(told))
+    words = refused("reproduce", "--page", tmp_path / "paper.md", "-o", tmp_path)
+    assert f"{part}.json is of another version of greybayes" in words
+    assert not (tmp_path / "paper.md").exists()
 
 
 def test_an_unfinished_part_is_not_on_the_page(tmp_path):

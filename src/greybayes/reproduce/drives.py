@@ -6,9 +6,6 @@ made the record, widen the prior of the noise, and let the input arrive one samp
 two amplitudes are records to validate with.
 """
 
-import contextlib
-import importlib
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +21,13 @@ from greybayes.classical.least_squares import least_squares
 from greybayes.diagnose.fit import fit_percent
 from greybayes.diagnose.misfit import check_fit
 from greybayes.drawing import noise_free_output
-from greybayes.errors import GreybayesError, Status
+from greybayes.errors import Status
 from greybayes.estimate import Estimate
 from greybayes.model import Model
-from greybayes.record import Record, read_records
+from greybayes.record import Record
 from greybayes.refining import refine
 from greybayes.reproduce.journal import Cell
+from greybayes.reproduce.measured import DT, measured, measured_file, reference_output
 from greybayes.reproduce.paper_mode import paper_cell
 from greybayes.reproduce.task import Data, Task, markdown_table
 from greybayes.zoo.coupled_drives import CoupledDrives
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Table 7 and Figure 6: the coupled drives, measured"
-DT = 0.02
 CAPTIONS = {
     "figure6": "The measured record and what the models simulate, its first half above and its "
     "second below. Without delay the flanks come too early; with one sample of delay they are "
@@ -70,33 +67,13 @@ _WIDE = {
 
 
 def sources(data: Data) -> dict[str, Path]:
-    """The measured records: the user's file, or that of the package nonlinear-benchmarks."""
-    file = data.drives or _of_package()
-    if file is None:
-        raise GreybayesError(
-            "Table 7 and Figure 6 need the measured records: give --drives DATAPRBS.MAT, from the "
-            "Coupled Electric Drives page of nonlinearbenchmark.org, or install "
-            "'greybayes[benchmarks]', which downloads them."
-        )
-    return {"drives": file}
-
-
-def _of_package() -> Path | None:
-    """The file in the cache of the package, which downloads it where it is not there."""
-    try:
-        package = importlib.import_module("nonlinear_benchmarks")
-        # What it prints of its download would end up in our JSON.
-        with contextlib.redirect_stdout(io.StringIO()):
-            beside = Path(package.CED(data_file_locations=True))
-    except Exception:  # No package, no connection, no room: it raises bare exceptions.
-        return None
-    file = beside.with_name("DATAPRBS.MAT")
-    return file if file.exists() else None
+    """The file of the measured records."""
+    return {"drives": measured_file(data)}
 
 
 def run(task: Task) -> None:
     """The published prior, then ours without and with the delay."""
-    records = measured(task)
+    records = measured(task.data)
     _stage(task, "published", CoupledDrives(), records)
     for name, delay in (("no delay", 0), ("delay", 1)):
         wide = CoupledDrives(input_delay=delay).free(**_WIDE)
@@ -120,12 +97,6 @@ def run(task: Task) -> None:
         lambda e: _of(CoupledDrives(), records, e.estimate(records[0])),
         inputs=np.asarray(records[0].u),
     )
-
-
-def measured(task: Task) -> list[Record]:
-    """The three records: amplitudes 1, 1.5 and 0.5."""
-    file = sources(task.data)["drives"]
-    return [read_records(f"{file}:y=z{i},u=u{i},dt={DT}")[0] for i in (1, 2, 3)]
 
 
 def around(delay: int, theta: Mapping[str, float]) -> Model:
@@ -288,27 +259,11 @@ def _row(name: str, cell: Cell, printed: str) -> list[str]:
     return [name, f"{cell['sse'][0]:.2f}", printed, *fits, "" if p is None else f"{p:.2g}"]
 
 
-# Wigren's reference for PRBS inputs, theta' of the companion form; it holds under Euler's rule.
-REFERENCE = (5163.0, -19.93, -509.8, -2835.0)
-
-
-def reference_output(record: Record) -> Float[np.ndarray, " steps"]:
-    """The output of Wigren's reference model: by Euler's rule."""
-    theta1, theta2, theta3, theta4 = REFERENCE
-    x, y = np.zeros(3), []
-    for u in np.ravel(np.asarray(record.u)):
-        y.append(abs(x[0]))
-        x = x + DT * np.array(
-            [x[1], x[2], theta4 * x[0] + theta3 * x[1] + theta2 * x[2] + theta1 * u]
-        )
-    return np.array(y)
-
-
 def pictures(task: Task) -> dict[str, "Figure"]:
     """Figure 6: the measured output, half of it in each panel, and what the models simulate."""
     from matplotlib.figure import Figure
 
-    record = measured(task)[0]
+    record = measured(task.data)[0]
     time = DT * np.arange(record.n_steps)
     figure = Figure(figsize=(9.0, 8.5), layout="constrained")
     first, second, below = figure.subplots(3, height_ratios=[2.0, 2.0, 1.2])

@@ -121,7 +121,13 @@ def whole_page(target: Path, folder: Path) -> str:
         if not far:
             continue
         full = far[0]
-        sections.append(page(name, found[full]))
+        try:
+            sections.append(page(name, found[full]))
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise GreybayesError(
+                f"{runs[full]} is of another version of greybayes, or was changed by hand: its "
+                "page cannot be written; compute it anew in another folder."
+            ) from None
         for figure, own in PARTS.items():
             picture = _path(folder, figure, full, ".svg")
             if own == name and picture.exists():
