@@ -136,6 +136,20 @@ def test_what_cannot_be_trained_is_one_sentence(folder, case):
     assert not list(folder.iterdir())
 
 
+def test_a_training_does_not_write_over_one_that_was_stopped(folder):
+    (folder / "fir.estimator.partial").write_bytes(b"hours of work")
+    words = refused("train", "fir", "--steps", 10)
+    assert "Go on with: greybayes train --resume fir.estimator.partial; or remove it" in words
+    assert [path.read_bytes() for path in folder.iterdir()] == [b"hours of work"]
+
+
+def test_a_training_that_cannot_be_gone_on_with_leaves_no_checkpoint(folder):
+    lost = [str(each).replace("learning_rate=0.01", "learning_rate=1e30") for each in OPTIONS]
+    assert "learning_rate=1e30" in lost
+    assert "training lost its way" in refused("train", "linear-gaussian", *lost)
+    assert not list(folder.iterdir())
+
+
 def test_a_damaged_checkpoint_is_one_sentence(folder):
     (folder / "a.estimator.partial").write_bytes(b"\x10" + bytes(200))
     assert "a.estimator.partial" in refused("train", "--resume", "a.estimator")

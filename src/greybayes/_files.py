@@ -1,9 +1,10 @@
-"""Files that appear whole or not at all, and numbers that JSON can hold."""
+"""Files that appear whole or not at all, or are worked at by one, and numbers for JSON."""
 
+import contextlib
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,28 @@ def write_atomically(path: Path, data: bytes, error: type[GreybayesError]) -> No
             f"{path} cannot be written ({reason(problem)}): "
             "choose a folder that exists and is yours."
         ) from None
+
+
+@contextlib.contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Refuse where another process is at work with this file; the lock ends with the process."""
+    try:
+        import fcntl
+    except ImportError:  # A system without such locks.
+        yield
+        return
+    lock = path.with_name(f"{path.name}.lock")
+    with lock.open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise GreybayesError(
+                f"{path} is in use: wait for the other process, or name another file."
+            ) from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def reason(problem: Exception) -> str:

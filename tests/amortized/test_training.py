@@ -13,6 +13,7 @@ from helpers.tiny import N_STEPS, SETTINGS, assert_same_weights, train_tiny
 
 import greybayes as gb
 from greybayes.amortized import loop, training
+from greybayes.amortized.paper import PaperSettings
 from greybayes.amortized.training import Experiment, Settings, optimiser, rate
 from greybayes.errors import EstimatorError
 from greybayes.inputs import Cosine
@@ -49,6 +50,13 @@ def test_a_setting_below_1_is_a_sentence(name, value):
         Settings(**{name: value})
 
 
+@pytest.mark.parametrize("cls", [Settings, PaperSettings])
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_what_is_no_seed_is_a_sentence(cls, seed):
+    with pytest.raises(EstimatorError, match=f"seed is {seed}, expected a whole number from 0"):
+        cls(seed=seed)
+
+
 def test_0_steps_are_refused():
     with pytest.raises(EstimatorError, match="steps is 0"):
         train_tiny(steps=0)
@@ -60,6 +68,10 @@ def test_0_steps_are_refused():
         ({"minutes": 1.0, "steps": 10}, "minutes or steps, not both"),
         ({"minutes": 0.0, "steps": None}, "minutes is 0.0, expected more than 0"),
         ({"minutes": math.nan, "steps": None}, "minutes is nan"),
+        ({"steps": 10, "settings": {"steps": 20}}, "steps is given twice, 10 and 20"),
+        ({"minutes": 1.0, "steps": None, "settings": {"steps": 20}}, "minutes or steps, not both"),
+        ({"seed": 3, "settings": {"seed": 7}}, "seed is given twice, 3 and 7"),
+        ({"seed": -1}, "seed is -1, expected a whole number from 0"),
         ({"preset": "fast"}, "no preset fast, only default and paper"),
         ({"settings": {"bach": 8}}, "no setting bach; known: .*batch"),
         ({"network": "grru"}, "no network grru; did you mean gru"),

@@ -3,12 +3,18 @@
 import json
 import sqlite3
 
+import numpy as np
+import numpyro.distributions as dist
 import pytest
 from helpers.commands import ok, refused
 from helpers.tiny import N_STEPS, SETTINGS
 
 import greybayes as gb
+from greybayes.amortized import study as study_module
+from greybayes.amortized import tuning
+from greybayes.amortized.estimator import Estimator
 from greybayes.amortized.study import Range
+from greybayes.amortized.trainer import experiment_of, holds
 from greybayes.amortized.tuning import tune
 from greybayes.errors import GreybayesError
 from greybayes.zoo.linear_gaussian import LinearGaussian
@@ -18,8 +24,8 @@ FIXED = {**SETTINGS, "sizes": {"depth": 1, "dense": 8}}
 
 def tuned(study, vary, **changes):
     """A search over tiny trainings."""
-    given = {"steps": 10, "settings": FIXED, **changes}
-    return tune(LinearGaussian(n_steps=N_STEPS), vary, study=study, **given)
+    given = {"steps": 10, "n_steps": N_STEPS, "settings": FIXED, **changes}
+    return tune(LinearGaussian(), vary, study=study, **given)
 
 
 def test_a_grid_tries_each_combination_once_and_lists_the_best_first(tmp_path):
@@ -42,8 +48,9 @@ def test_a_grid_tries_each_combination_once_and_lists_the_best_first(tmp_path):
     # The value is the validation risk of the same training.
     best = found[0]
     again = gb.train(
-        LinearGaussian(n_steps=N_STEPS),
+        LinearGaussian(),
         steps=10,
+        n_steps=N_STEPS,
         settings={
             **FIXED,
             "learning_rate": best.settings["learning_rate"],
@@ -119,8 +126,9 @@ def test_a_checkpoint_that_cannot_be_gone_on_with_is_no_failure(tmp_path):
         tune("fir", vary, study=tmp_path / "a.sqlite", steps=20, settings=FIXED, watch=stop)
     assert list(tmp_path.glob("*.partial"))
     found = tune(
-        *(LinearGaussian(n_steps=N_STEPS), vary),
+        *(LinearGaussian(), vary),
         **{"study": tmp_path / "a.sqlite", "name": "another", "steps": 20, "settings": FIXED},
+        n_steps=N_STEPS,
         watch=lambda n, of, p: steps.append(p.step),
     )
     assert (found[0].state, steps[0]) == ("complete", 10)
@@ -159,12 +167,92 @@ def test_tpe_takes_ranges_and_as_many_trials_as_asked(tmp_path):
         ({"learning_rate": Range(1e-3, float("inf"))}, {"search": "tpe"}, "cannot be inf"),
         ({"sizes": (3,)}, {}, "sizes has no choices"),
         ({"width": (4,)}, {"settings": {"foo": 1}}, "no setting foo"),
+        ({"width": (4,)}, {"preset": "papr"}, "no preset papr"),
+        ({"width": (4,)}, {"preset": "paper"}, "it takes no minutes, steps"),
+        ({"width": (4,)}, {"minutes": -1.0, "steps": None}, "minutes is -1.0"),
     ],
 )
 def test_what_cannot_be_is_refused_before_a_file_is_made(tmp_path, vary, changes, words):
     with pytest.raises(GreybayesError, match=words):
         tuned(tmp_path / "a.sqlite", vary, **changes)
     assert not list(tmp_path.iterdir())
+
+
+def fake(monkeypatch, stop_at=None):
+    """Trainings that cost nothing; what they were asked for."""
+    asked = []
+
+    def train(model, *, settings, **rest):
+        if len(asked) == stop_at:
+            raise KeyboardInterrupt
+        asked.append(settings["sizes"]["width"])
+        history = [{"validation_risk": 1.0 / asked[-1]}]
+        return Estimator({"history": history, "seconds": 1.0}, {})
+
+    monkeypatch.setattr(tuning, "train", train)
+    return asked
+
+
+@pytest.mark.parametrize("moment", ["before a setting", "between two", "in the training"])
+def test_a_grid_that_was_stopped_tries_what_is_left_and_no_more(tmp_path, monkeypatch, moment):
+    vary = {"width": (4, 8), "depth": (1, 2)}
+    suggested, calls = study_module.suggested, []
+
+    def interrupted(trial, name, choices):
+        calls.append(name)
+        if len(calls) == {"before a setting": 3, "between two": 4}.get(moment):
+            raise KeyboardInterrupt
+        return suggested(trial, name, choices)
+
+    with monkeypatch.context() as patch:
+        before = fake(patch, 1)
+        patch.setattr(tuning, "suggested", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tuned(tmp_path / "a.sqlite", vary)
+    after = fake(monkeypatch)
+    found = tuned(tmp_path / "a.sqlite", vary)
+    assert sorted(before + after) == [4, 4, 8, 8]
+    assert len({tuple(t.settings.values()) for t in found if t.state == "complete"}) == 4
+
+
+def test_one_process_at_a_time_works_at_a_study(tmp_path, monkeypatch):
+    fake(monkeypatch)
+    refusals = []
+
+    def meanwhile(trials):
+        with pytest.raises(GreybayesError, match="is in use: wait for the other process"):
+            tuned(tmp_path / "a.sqlite", {"width": (4,)})
+        refusals.append(len(trials))
+
+    found = tuned(tmp_path / "a.sqlite", {"width": (4,)}, after=meanwhile)
+    assert refusals == [0, 1]
+    assert [trial.state for trial in found] == ["complete"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
+
+
+def test_a_study_is_of_one_model_prior_and_length(tmp_path, monkeypatch):
+    fake(monkeypatch)
+    vary, study = {"width": (4,)}, tmp_path / "a.sqlite"
+    tuned(study, vary)
+    with pytest.raises(GreybayesError, match="a search with other length; name another file"):
+        tuned(study, vary, n_steps=N_STEPS + 1)
+    other = LinearGaussian().free(a=dist.Uniform(0.1, 0.2))
+    with pytest.raises(GreybayesError, match="a search with other model, prior; name another"):
+        tune(other, vary, study=study, steps=10, n_steps=N_STEPS, settings=FIXED)
+
+
+def test_a_checkpoint_of_another_length_is_not_gone_on_with(tmp_path):
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    plant, partial = LinearGaussian(), tmp_path / "a.partial"
+    given = {"steps": 20, "n_steps": N_STEPS, "settings": FIXED}
+    with pytest.raises(KeyboardInterrupt):
+        gb.train(plant, **given, checkpoint=partial, watch=stop)
+    for length, held in ((N_STEPS, True), (N_STEPS + 1, False)):
+        assert holds(partial, experiment_of(plant, None, length, 0), "default", {}) is held
+    ramp = np.linspace(0.0, 1.0, N_STEPS, dtype=np.float32)[:, None]
+    assert not holds(partial, experiment_of(plant, ramp, None, 0), "default", {})
 
 
 def test_another_file_is_no_study(tmp_path):

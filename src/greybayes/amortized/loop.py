@@ -188,14 +188,11 @@ def run(
             after, risk = block(state, settings.steps)
             step += BLOCK
             recent.append(float(risk))
-            if not math.isfinite(recent[-1]):
-                raise EstimatorError(
-                    f"training lost its way at step {step}: the risk is not finite; lower "
-                    "learning_rate, or narrow the prior."
-                )
+            _check_finite(recent[-1], step)
             if step % look == 0 or step == settings.steps:
                 trained = eqx.combine(after.weights, weights)
                 validation_risk = float(risk_on(trained, scaling, validation).mean())
+                _check_finite(validation_risk, step)
                 history.append(
                     {
                         "step": step,
@@ -227,6 +224,14 @@ def run(
     trained = eqx.combine(state.weights, weights)
     share = int(state.n_diverged) / n_paths
     return Trained(trained, scaling, settings, history, share, module is not None)
+
+
+def _check_finite(risk: float, step: int) -> None:
+    if not math.isfinite(risk):
+        raise EstimatorError(
+            f"training lost its way at step {step}: the risk is not finite; lower learning_rate, "
+            "or narrow the prior."
+        )
 
 
 def take_over(weights: Weights, start: Estimator) -> tuple[Weights, Scaling]:

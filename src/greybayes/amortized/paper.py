@@ -28,6 +28,7 @@ from greybayes.amortized.training import (
     Weights,
     check_diverged,
     check_range,
+    check_seed,
     make_weights,
     whole_numbers,
 )
@@ -68,6 +69,7 @@ class PaperSettings:
         whole_numbers(
             self, ("n_thetas", "n_paths", "batch", "epochs", "decays", "devices", "n_reference")
         )
+        check_seed(self.seed)
         check_range(self, "learning_rate", 0.0)
         check_range(self, "decay", 0.0)
         check_range(self, "training_share", 0.0, 1.0)
@@ -88,11 +90,12 @@ _OF_MODELS: dict[tuple[str, str], dict[str, Any]] = {
 def of_model(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The paper's own settings for a model and a network, with those that are given.
 
-    >>> of_model("growth1", {"network": "lstm"})["sizes"]["width"]
-    60
+    >>> of_model("growth1", {"network": "lstm", "sizes": {"width": 50}})["sizes"]
+    {'width': 50, 'depth': 1, 'dense': 40}
     """
     usual = _OF_MODELS.get((name, given.get("network", PaperSettings.network)), {})
-    return {**usual, **given}
+    sizes = {**usual.get("sizes", {}), **given.get("sizes", {})}
+    return {**usual, **given, **({"sizes": sizes} if sizes else {})}
 
 
 def rate(settings: PaperSettings, batches: int) -> optax.Schedule:

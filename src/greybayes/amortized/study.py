@@ -79,8 +79,8 @@ def open_study(path: Path, name: str, same: dict[str, Any]) -> "optuna.Study":
             pruner=optuna.pruners.MedianPruner(n_startup_trials=_PATIENT),
             load_if_exists=True,
         )
-        before = study.user_attrs.get("same")
-        if before is not None and before != json.loads(json.dumps(same)):
+        before, same = study.user_attrs.get("same"), json.loads(json.dumps(same))
+        if before is not None and before != same:
             keys = {**before, **same}
             differs = ", ".join(key for key in keys if same.get(key) != before.get(key))
             raise GreybayesError(
@@ -100,7 +100,7 @@ def sampler(search: str, vary: Mapping[str, Choices], seed: int, n_before: int) 
 
     if search == "tpe":
         # Not of the seed alone: a search that goes on must not begin with the same draws.
-        return optuna.samplers.TPESampler(seed=seed + n_before)
+        return optuna.samplers.TPESampler(seed=(seed + n_before) % 2**32)
 
     class Grid(optuna.samplers.GridSampler):
         """Optuna's; it is told here when to end, and may take up trials that are not its own."""
@@ -121,33 +121,45 @@ def suggested(trial: "optuna.Trial", name: str, choices: Choices) -> Any:
     return trial.suggest_float(name, float(low), float(high), log=log)
 
 
-def take_up(study: "optuna.Study") -> None:
-    """Trials that were interrupted are tried again."""
+def take_up(study: "optuna.Study", vary: Mapping[str, Choices], search: str) -> None:
+    """Trials that were interrupted are tried again, the last one first: it has a checkpoint.
+
+    Of a grid all that is left is queued then: its sampler takes an interrupted trial for a visit.
+    """
     from optuna.trial import TrialState
 
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        study.tell(trial.number, state=TrialState.FAIL)
     trials = study.get_trials(deepcopy=False)
-    for trial in trials:
-        if trial.state is TrialState.RUNNING:
-            study.tell(trial.number, state=TrialState.FAIL)
-    ended = [t.params for t in trials if t.state.is_finished() and not _interrupted(t)]
+    again = [trial.params for trial in reversed(trials) if _interrupted(trial)]
+    if again and search == "grid":
+        again += _untried(study, vary)
+    ended = [trial.params for trial in _done(study)]
     ended += [t.system_attrs.get("fixed_params") for t in trials if t.state is TrialState.WAITING]
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.FAIL,)):
-        if _interrupted(trial) and trial.params and trial.params not in ended:
-            ended.append(trial.params)
+    for params in again:
+        # Stopped between two of its settings, it has none that could be tried again.
+        if set(params) == set(vary) and params not in ended:
+            ended.append(params)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # It is an experiment of Optuna's.
-                study.enqueue_trial(trial.params)
+                study.enqueue_trial(params)
 
 
 def is_left(study: "optuna.Study", vary: Mapping[str, Choices], search: str, n_trials: int) -> bool:
     """Whether there is something to try."""
+    return len(_done(study)) < n_trials if search == "tpe" else bool(_untried(study, vary))
+
+
+def _done(study: "optuna.Study") -> "list[optuna.trial.FrozenTrial]":
     trials = study.get_trials(deepcopy=False)
-    done = [trial for trial in trials if trial.state.is_finished() and not _interrupted(trial)]
-    if search == "tpe":
-        return len(done) < n_trials
-    tried = [trial.params for trial in done]
-    cells = itertools.product(*vary.values())
-    return any(dict(zip(vary, cell, strict=True)) not in tried for cell in cells)
+    return [trial for trial in trials if trial.state.is_finished() and not _interrupted(trial)]
+
+
+def _untried(study: "optuna.Study", vary: Mapping[str, Choices]) -> list[dict[str, Any]]:
+    """The combinations of a grid that no trial has come to an end with."""
+    tried = [trial.params for trial in _done(study)]
+    cells = [dict(zip(vary, cell, strict=True)) for cell in itertools.product(*vary.values())]
+    return [cell for cell in cells if cell not in tried]
 
 
 def _interrupted(trial: "optuna.trial.FrozenTrial") -> bool:

@@ -65,14 +65,11 @@ def train(
     >>> estimator.names
     ('theta2', 'theta6', 'theta7', 'theta8')
     """
+    given = dict(settings or {})
+    check_asked(preset, minutes, steps, seed, given)
     name = name or (model if isinstance(model, str) else _name(model))
     model = get_model(model)
-    design, n_steps = resolve_inputs(model, inputs, n_steps)
-    if design.is_random and model.design is design:
-        # One record, one input: where nobody says otherwise, one signal of the model's own design.
-        design = design.fixed(seed, n_steps, model.dt)
-    experiment = Experiment(model, design, n_steps)
-    given = dict(settings or {})
+    experiment = experiment_of(model, inputs, n_steps, seed)
     module = None
     if isinstance(network, str):
         given["network"] = network
@@ -90,19 +87,12 @@ def train(
     started = time.perf_counter()
     save = None if checkpoint is None else _saver(checkpoint, name, experiment, preset)
     if preset == "paper":
-        if minutes is not None or steps is not None or module is not None:
-            raise EstimatorError(
-                "the preset paper trains its own networks for epochs: it takes no minutes, steps "
-                "or own module, but settings such as epochs and network."
-            )
+        if module is not None:
+            raise EstimatorError(_PAPERS_OWN)
         given = {"devices": jax.device_count(), **paper.of_model(name, given)}
         chosen = make_settings(paper.PaperSettings, given, seed=seed)
         trained = paper.run(experiment, chosen, save=save, watch=watch)
-    elif preset == "default":
-        if minutes is not None and steps is not None:
-            raise EstimatorError("give minutes or steps, not both.")
-        if minutes is not None and not 0 < minutes < math.inf:
-            raise EstimatorError(f"minutes is {minutes}, expected more than 0.")
+    else:
         steps = given.pop("steps", steps)
         if steps is None and minutes is None:
             minutes = 5.0
@@ -120,9 +110,51 @@ def train(
             save=save,
             watch=watch,
         )
-    else:
-        raise EstimatorError(f"there is no preset {preset}, only default and paper.")
     return _estimator(name, experiment, trained, time.perf_counter() - started)
+
+
+_PAPERS_OWN = (
+    "the preset paper trains its own networks for epochs: it takes no minutes, steps or own "
+    "module, but settings such as epochs and network."
+)
+
+
+def check_asked(
+    preset: str,
+    minutes: float | None,
+    steps: int | None,
+    seed: int,
+    settings: Mapping[str, Any],
+) -> None:
+    """Refuse, before anything is computed or written, what cannot be trained or is said twice."""
+    if preset not in ("default", "paper"):
+        raise EstimatorError(f"there is no preset {preset}, only default and paper.")
+    if seed and settings.get("seed", seed) != seed:
+        raise EstimatorError(f"seed is given twice, {seed} and {settings['seed']}.")
+    if preset == "paper":
+        if minutes is not None or steps is not None:
+            raise EstimatorError(_PAPERS_OWN)
+        return
+    if steps is not None and settings.get("steps", steps) != steps:
+        raise EstimatorError(f"steps is given twice, {steps} and {settings['steps']}.")
+    if minutes is not None and (steps is not None or "steps" in settings):
+        raise EstimatorError("give minutes or steps, not both.")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise EstimatorError(f"minutes is {minutes}, expected more than 0.")
+
+
+def experiment_of(
+    model: Model,
+    inputs: Design | np.ndarray | Array | str | None,
+    n_steps: int | None,
+    seed: int,
+) -> Experiment:
+    """What a training is for, where a user says as much as this."""
+    design, n_steps = resolve_inputs(model, inputs, n_steps)
+    if design.is_random and model.design is design:
+        # One record, one input: where nobody says otherwise, one signal of the model's own design.
+        design = design.fixed(seed, n_steps, model.dt)
+    return Experiment(model, design, n_steps)
 
 
 def resume(
@@ -145,18 +177,21 @@ def resume(
     return _estimator(name, experiment, trained, spent)
 
 
-def holds(checkpoint: Path, model: Model, preset: str, settings: Mapping[str, Any]) -> bool:
-    """Whether `resume` can take up a training of this model with these settings here.
+def holds(
+    checkpoint: Path, experiment: Experiment, preset: str, settings: Mapping[str, Any]
+) -> bool:
+    """Whether `resume` can take up a training of this experiment with these settings here.
 
     One that it would refuse is none: whoever asks can train anew.
     """
     try:
         header = read_file(checkpoint)[0]
-        told, _ = _taken_up(header, checkpoint, model)
+        told, _ = _taken_up(header, checkpoint, experiment.model)
     except EstimatorError:
         return False
     same = all(getattr(told, name, None) == value for name, value in settings.items())
-    return header["preset"] == preset and same
+    of_records = {"preset": preset, **_of_records(experiment)}
+    return same and all(header[name] == value for name, value in of_records.items())
 
 
 def _taken_up(
@@ -207,9 +242,13 @@ def _common(name: str, experiment: Experiment) -> dict[str, Any]:
         "outputs": list(model.outputs),
         "inputs": list(model.inputs),
         "dt": model.dt,
-        "n_steps": experiment.n_steps,
-        "input": experiment.design.to_dict(),
+        **_of_records(experiment),
     }
+
+
+def _of_records(experiment: Experiment) -> dict[str, Any]:
+    """What a header says of the length and the input."""
+    return {"n_steps": experiment.n_steps, "input": experiment.design.to_dict()}
 
 
 def _saver(

@@ -45,6 +45,12 @@ def whole_numbers(settings: object, names: Iterable[str]) -> None:
             raise EstimatorError(f"{name} is {value}, expected a whole number, 1 or more.")
 
 
+def check_seed(seed: object) -> None:
+    """Refuse what is no seed."""
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise EstimatorError(f"seed is {seed}, expected a whole number from 0 to 2**32 - 1.")
+
+
 def check_range(settings: object, name: str, low: float, high: float = math.inf) -> None:
     """Refuse a setting of this name that is no number between two, both left out."""
     value = getattr(settings, name)
@@ -82,6 +88,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         whole_numbers(self, ("steps", "batch", "chunk", "devices", "n_validation", "n_reference"))
+        check_seed(self.seed)
         check_range(self, "learning_rate", 0.0)
         check_range(self, "clip", 0.0)
         if not 0 <= self.warm_up < 1:

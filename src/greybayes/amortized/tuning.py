@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
+from greybayes._files import alone_with
 from greybayes.amortized.estimator import Estimator
+from greybayes.amortized.identity import describe_model, describe_theta
 from greybayes.amortized.loop import Progress
 from greybayes.amortized.paper import PaperSettings
 from greybayes.amortized.study import (
@@ -31,12 +33,18 @@ from greybayes.amortized.study import (
     suggested,
     take_up,
 )
-from greybayes.amortized.trainer import holds, make_settings, resume, train
+from greybayes.amortized.trainer import (
+    check_asked,
+    experiment_of,
+    holds,
+    make_settings,
+    resume,
+    train,
+)
 from greybayes.amortized.training import Settings
 from greybayes.errors import EstimatorError, GreybayesError
 from greybayes.inputs import Design
 from greybayes.model import Model
-from greybayes.simulation import resolve_inputs
 from greybayes.zoo import get_model
 
 if TYPE_CHECKING:
@@ -86,6 +94,7 @@ def tune(
         raise GreybayesError(f"search is {search!r}, expected {' or '.join(SEARCHES)}.")
     is_paper = preset == "paper"
     fixed = dict(settings or {})
+    check_asked(preset, minutes, steps, seed, fixed)
     if not is_paper and minutes is None and steps is None:
         minutes = 1.0
     given = _Given(PaperSettings if is_paper else Settings, fixed, vary)
@@ -93,11 +102,10 @@ def tune(
     label = name or (model if isinstance(model, str) else type(model).__name__)
     varied = {key: [type(choices).__name__, *choices] for key, choices in vary.items()}
     plant = get_model(model)
+    experiment = experiment_of(plant, inputs, n_steps, seed)
     same = {"vary": varied, "settings": fixed, "minutes": minutes, "steps": steps, "seed": seed}
-    if inputs is not None:
-        same["inputs"] = resolve_inputs(plant, inputs, n_steps)[0].to_dict()
-    if n_steps is not None:
-        same["length"] = n_steps
+    same |= {"model": describe_model(plant, label), "prior": describe_theta(plant.prior)}
+    same |= {"inputs": experiment.design.to_dict(), "length": experiment.n_steps}
     opened = open_study(Path(study), f"{label}, {preset}, {search}", same)
     opened.sampler = sampler(search, vary, seed, len(opened.trials))
     n_trials = math.prod(map(len, vary.values())) if search == "grid" else trials
@@ -136,7 +144,7 @@ def tune(
         """Train, or go on where this trial was stopped."""
         wanted = {"devices": jax.device_count(), "seed": seed, **settings}
         made = make_settings(given.cls, wanted)
-        if holds(partial, plant, preset, {key: getattr(made, key) for key in wanted}):
+        if holds(partial, experiment, preset, {key: getattr(made, key) for key in wanted}):
             return resume(partial, plant, heard)
         return train(
             model,
@@ -152,14 +160,15 @@ def tune(
             watch=heard,
         )
 
-    take_up(opened)
     after = after or (lambda trials: None)
-    after(listed(opened))
-    while is_left(opened, vary, search, n_trials):
-        opened.optimize(objective, n_trials=1, catch=(EstimatorError,))
-        partial.unlink(missing_ok=True)
+    with alone_with(Path(study)):
+        take_up(opened, vary, search)
         after(listed(opened))
-    found = listed(opened)
+        while is_left(opened, vary, search, n_trials):
+            opened.optimize(objective, n_trials=1, catch=(EstimatorError,))
+            partial.unlink(missing_ok=True)
+            after(listed(opened))
+        found = listed(opened)
     if all(trial.error for trial in found):
         raise EstimatorError(f"no trial could be trained; the last one: {found[-1].error}")
     return found

@@ -91,6 +91,11 @@ def train(
     target = output or (Path(str(resume).removesuffix(".partial")) if resume else _named(model))
     check_output(target, lambda path: path)
     partial = checkpoint_of(target)
+    if resume is None and partial.exists():
+        raise EstimatorError(
+            f"{partial} is a training that was stopped. Go on with: {_go_on(model, partial)}; or "
+            "remove it, or name another output with -o."
+        )
     start_jax()
     from greybayes.amortized import trainer
 
@@ -122,11 +127,13 @@ def train(
                     checkpoint=partial,
                     watch=watch,
                 )
+    except EstimatorError:
+        if resume is None:
+            partial.unlink(missing_ok=True)  # To go on would end in the same place.
+        raise
     except KeyboardInterrupt:
         if partial.exists():
-            # A user's own model is named again: no program is run because a file names it.
-            own = f"{model} " if model is not None and ".py" in model else ""
-            typer.echo(f"Stopped. Go on with: greybayes train {own}--resume {partial}", err=True)
+            typer.echo(f"Stopped. Go on with: {_go_on(model, partial)}", err=True)
         raise
     estimator.save(target)
     partial.unlink(missing_ok=True)
@@ -212,6 +219,13 @@ def info(estimator: EstimatorName, as_json: Json = False) -> None:
     if as_json:
         return print_json(facts)
     print_table(("property", "value"), [(key, str(value)) for key, value in facts.items()])
+
+
+def _go_on(model: str | None, partial: Path) -> str:
+    """The command that takes up a training."""
+    # A user's own model is named again: no program is run because a file names it.
+    own = f"{model} " if model is not None and ".py" in model else ""
+    return f"greybayes train {own}--resume {partial}"
 
 
 def checkpoint_of(output: Path) -> Path:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from greybayes.amortized.estimator import Estimator
 from greybayes.amortized.loop import Progress
 from greybayes.amortized.paper import PaperSettings, of_model
-from greybayes.amortized.trainer import holds, resume, train
+from greybayes.amortized.trainer import experiment_of, holds, resume, train
 from greybayes.reproduce.journal import Cell
 from greybayes.reproduce.task import Task
 from greybayes.zoo import get_model
@@ -40,12 +40,14 @@ def paper_cell(
         task.tell(f"{name}, epoch {progress.step} of at most {progress.steps}, {loss}")
 
     def trained() -> Estimator:
-        if holds(checkpoint, get_model(model), "paper", asdict(wanted)):
+        experiment = experiment_of(get_model(model), inputs, None, task.seed)
+        if holds(checkpoint, experiment, "paper", asdict(wanted)):
             return resume(checkpoint, watch=watch)
         return train(
             model,
             preset="paper",
             inputs=inputs,
+            seed=task.seed,
             settings=asdict(wanted),
             checkpoint=checkpoint,
             watch=watch,
