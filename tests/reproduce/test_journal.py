@@ -95,6 +95,16 @@ def test_a_cell_has_the_commit_that_it_was_begun_with(tmp_path, monkeypatch):
     assert Journal(tmp_path / "a.json", ABOUT).cell("three", counted()[1])["commit"] == "after"
 
 
+def test_a_cell_of_several_runs_has_the_commits_of_all_that_added_to_it(tmp_path, monkeypatch):
+    commits = iter(["first", "idle", "second", "last"])
+    monkeypatch.setattr(module, "describe_commit", lambda folder: next(commits))
+    for trials in (1, 1, 2):
+        Journal(tmp_path / "a.json", ABOUT).so_far("one", {"trials": trials, "seconds": 1.0})
+    assert read(tmp_path / "a.json")["cells"]["one"]["commit"] == "first, second"
+    found = Journal(tmp_path / "a.json", ABOUT).cell("one", lambda: {"trials": 3})
+    assert found["commit"] == "first, second, last"
+
+
 def test_a_cell_of_another_file_is_computed_anew_and_the_others_are_kept(tmp_path):
     calls, compute = counted()
     journal = Journal(tmp_path / "a.json", ABOUT)
@@ -118,7 +128,12 @@ def test_what_is_no_number_is_null(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"cells": 3}', '{"cells": {}}', json.dumps({"part": "table1"})]
+    "text",
+    [
+        *("", "[]", '{"cells": 3}', '{"cells": {}}', json.dumps({"part": "table1"})),
+        json.dumps({**dict.fromkeys(module._KEYS, 1), "cells": {"one": 3}}),
+        json.dumps({**dict.fromkeys(module._KEYS, 1), "cells": {"one": {"figure": 3}}}),
+    ],
 )
 def test_another_file_is_refused(tmp_path, text):
     (tmp_path / "a.json").write_text(text)

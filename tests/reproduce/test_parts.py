@@ -84,7 +84,7 @@ def told_of_table_2(values, **cells):
         }
         for size, value in sorted(values.items(), key=lambda each: each[1])
     ]
-    cell = {"trials": trials, "n_thetas": 500, "n_paths": 50, "commit": "abc"}
+    cell = {"trials": trials, "n_thetas": 500, "n_paths": 50, "commit": "abc", "seconds": 5.0}
     return told_of_table_1(cells={"GRU": cell, **cells}, size="full")
 
 
@@ -103,7 +103,7 @@ def test_sizes_are_told_beside_the_spread_of_seeds():
     size = {"depth": 1, "width": 30, "dense": 32}
     seeds[table2.BEST] = {"size": size, "values": [0.0059, 0.0058], "commit": "abc"}
     text = run.page("table2", told_of_table_2(values, **seeds))
-    assert "comes to 0.00550 to 0.00590, and is better than the paper's with 2 of the" in text
+    assert "comes to 0.00550 to 0.00590; with 1 of the two by which it was not chosen" in text
 
 
 def test_the_seeds_of_table_2_have_studies_of_their_own(tmp_path, monkeypatch):
@@ -135,7 +135,8 @@ def test_the_page_is_of_the_full_run_once_it_has_come_far_enough(tmp_path):
     def write(name, told):
         (tmp_path / f"{name}.json").write_text(json.dumps(told))
 
-    assert "Table 1" not in page()
+    with pytest.raises(GreybayesError, match="has no results"):
+        page()
     write("table1-quick", told_of_table_1())
     assert "Quick run; seed 3" in page()
     full = told_of_table_1(size="full", complete=False)
@@ -278,12 +279,31 @@ def test_a_file_of_another_version_is_refused(part, cell, key, tmp_path):
     next(value for name, value in told["cells"].items() if name.endswith(cell)).pop(key)
     (tmp_path / f"{part}.json").write_text(json.dumps(told))
     words = refused("reproduce", "--page", tmp_path / "paper.md", "-o", tmp_path)
-    assert f"{part}.json is of another version of greybayes" in words
+    assert f"the results of {part} are of another version of greybayes" in words
     assert not (tmp_path / "paper.md").exists()
+
+
+def test_a_page_of_nothing_is_refused(tmp_path):
+    (tmp_path / "paper.md").write_text("mine")
+    words = refused("reproduce", "--page", tmp_path / "paper.md", "-o", tmp_path / "wrong")
+    assert "wrong has no results of greybayes reproduce" in words
+    assert (tmp_path / "paper.md").read_text() == "mine"
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_the_seconds_of_a_network_in_paper_mode_are_also_those_of_its_training():
+    for part in ("growth1", "growth2", "drives"):
+        cells = read(Path(__file__).parents[2] / run.FOLDER / f"{part}.json")["cells"]
+        trained = [cell for cell in cells.values() if "epochs" in cell]
+        assert trained
+        assert all(cell["seconds"] > cell["training_seconds"] for cell in trained)
 
 
 def test_an_unfinished_part_is_not_on_the_page(tmp_path):
     journal = Journal(tmp_path / "table1.json", {"size": "full", "seed": 0})
     journal.cell("P=400, M=50", lambda: {"mse_sum": 1.0})
+    (tmp_path / "table2.json").write_text(json.dumps(told_of_table_2({(2, 30, 32): 0.0056})))
     run.write_page(tmp_path / "paper.md", tmp_path)
-    assert "Table 1" not in (tmp_path / "paper.md").read_text()
+    text = (tmp_path / "paper.md").read_text()
+    assert "Table 2" in text
+    assert "Table 1" not in text

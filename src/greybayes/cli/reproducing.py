@@ -20,7 +20,8 @@ def reproduce(
         bool,
         typer.Option(
             "--full/--quick",
-            help="As large as the paper's, but M = 50 paths for a theta in paper mode; or small.",
+            help="As large as the paper's, but M = 50 paths for a theta in paper mode, and 240 "
+            "epochs for the drives; or small.",
         ),
     ] = False,
     seed: Seed = 0,

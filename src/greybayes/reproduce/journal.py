@@ -3,6 +3,7 @@
 A run that is stopped goes on with the first cell that the file does not have.
 """
 
+import contextlib
 import hashlib
 import json
 import time
@@ -65,7 +66,13 @@ class Journal:
         self._put(name, {**found, "partial": True})
 
     def _put(self, name: str, found: Cell) -> None:
-        self.cells[name] = finite({**found, "commit": self._commit})
+        """With the commits of all runs that have added to it."""
+        found, before = finite(found), self.cells.get(name, {})
+        known = before["commit"] if before.get("partial") else None
+        if {**found, "commit": known} == before:
+            return
+        commits = dict.fromkeys(filter(None, [*(known or "").split(", "), self._commit]))
+        self.cells[name] = {**found, "commit": ", ".join(commits) or None}
         self._write()
 
     def finish(self) -> None:
@@ -99,12 +106,21 @@ def digest_of_file(file: Path) -> str:
         raise GreybayesError(f"{file} cannot be read ({reason(problem)}).") from None
 
 
+def _is_result(told: Any) -> bool:
+    """Whether it is what a journal writes, as far as all parts need it."""
+    if not isinstance(told, dict) or not set(told) >= _KEYS or not isinstance(told["cells"], dict):
+        return False
+    return all(
+        isinstance(cell, dict) and {"seconds", "commit"} <= set(cell)
+        for cell in told["cells"].values()
+    )
+
+
 def read(path: Path) -> dict[str, Any]:
     """The contents of a journal's file."""
-    try:
+    told: Any = None
+    with contextlib.suppress(OSError, ValueError):
         told = json.loads(path.read_text())
-    except (OSError, ValueError):
-        told = None
-    if not isinstance(told, dict) or not set(told) >= _KEYS or not isinstance(told["cells"], dict):
+    if not _is_result(told):
         raise GreybayesError(f"{path} is not a result of greybayes reproduce; remove it.")
     return told

@@ -78,7 +78,8 @@ def reproduce(
         for name in names
     }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if names:
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise GreybayesError(f"{folder} cannot be made ({reason(problem)}).") from None
     journals = {name: Journal(_path(folder, name, full), abouts[name]) for name in names}
@@ -121,13 +122,7 @@ def whole_page(target: Path, folder: Path) -> str:
         if not far:
             continue
         full = far[0]
-        try:
-            sections.append(page(name, found[full]))
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise GreybayesError(
-                f"{runs[full]} is of another version of greybayes, or was changed by hand: its "
-                "page cannot be written; compute it anew in another folder."
-            ) from None
+        sections.append(page(name, found[full]))
         for figure, own in PARTS.items():
             picture = _path(folder, figure, full, ".svg")
             if own == name and picture.exists():
@@ -135,6 +130,8 @@ def whole_page(target: Path, folder: Path) -> str:
                 number = figure.removeprefix("figure")
                 caption = f"**Figure {number}.** {module(name).CAPTIONS[figure]}"
                 sections.append(f"![Figure {number}]({link})\n\n{caption}\n")
+    if len(sections) == 1:
+        raise GreybayesError(f"{folder} has no results of greybayes reproduce; name it with -o.")
     return "\n".join(sections)
 
 
@@ -149,12 +146,26 @@ authors' signals and the measured drives.
 
 def page(name: str, told: Mapping[str, Any]) -> str:
     """The section of a part: ours beside published, and where it comes from."""
+    try:
+        return _section(name, told)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+        raise GreybayesError(
+            f"the results of {name} are of another version of greybayes, or were changed by hand: "
+            "their page cannot be written; compute them anew in another folder."
+        ) from None
+
+
+def _section(name: str, told: Mapping[str, Any]) -> str:
     part = module(name)
     tables = published()
     own = [key for key, value in PARTS.items() if value == name and key in tables]
     figures = tables if len(own) > 1 else tables[own[0]]
     machine = told["machine"]
-    commits = dict.fromkeys(cell["commit"] or "unknown" for cell in told["cells"].values())
+    commits = dict.fromkeys(
+        commit
+        for cell in told["cells"].values()
+        for commit in (cell["commit"] or "unknown").split(", ")
+    )
     stopped = "" if told["complete"] else ", stopped: what it lacks is not in the table yet"
     signals = ""
     if "signals" in told:

@@ -182,16 +182,18 @@ def _luck(cells: Mapping[str, Cell]) -> str:
     usual, best = seeds(SPREAD), seeds(BEST)
     if not usual:
         return ""
+    size = _words(_size(cells[SPREAD]["size"]))
     within = sum(value <= max(usual) for value in ours.values())
     told = (
-        f" With three seeds, each with thetas and paths of its own, the paper's size comes to "
+        f" With three seeds, each with thetas and paths of its own, {size} comes to "
         f"{min(usual):.5f} to {max(usual):.5f}; {within} of {len(ours)} sizes are within that or "
         "better."
     )
     if not best:
         return told
-    better = sum(one < other for one, other in zip(best, usual, strict=True))
+    # The first seed is the one that it was chosen by.
+    better = sum(one < other for one, other in zip(best[1:], usual[1:], strict=True))
     return (
-        f"{told} Our best with the same seeds comes to {min(best):.5f} to {max(best):.5f}, and is "
-        f"better than the paper's with {better} of the three."
+        f"{told} Our best with the same seeds comes to {min(best):.5f} to {max(best):.5f}; with "
+        f"{better} of the two by which it was not chosen it is better than {size}."
     )
