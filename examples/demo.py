@@ -38,7 +38,7 @@ def main() -> None:
         gb.write_report(report, "growth2", record, exact, validation=[fresh])
     console.print(
         "\nThe same from the command line: [bold]greybayes estimate growth2 demo/growth2.csv "
-        "--refine --report report.html[/bold]. Or write your own model in twelve lines: "
+        "--refine --report report.html[/bold]. Or write your own model in a few lines: "
         "docs/add-a-model.md."
     )
     console.print(f"\nOpen the report in a browser: {report.resolve()}", soft_wrap=True)

@@ -83,7 +83,10 @@ def test_resume_finds_the_checkpoint_by_the_name_of_the_output(folder):
     with pytest.raises(KeyboardInterrupt):
         train_tiny(checkpoint="a.estimator.partial", watch=stop_at())
     # A built-in model may be named beside it, but not another than it was.
-    assert "other parameters" in refused("train", "fir", "--resume", "a.estimator")
+    words = refused("train", "fir", "--resume", "a.estimator")
+    assert (
+        "is for the model linear-gaussian (LinearGaussian), and Fir has other parameters" in words
+    )
     said = ok("train", "linear-gaussian", "--resume", "a.estimator")
     assert said.startswith("Wrote a.estimator (")
     assert [p.name for p in folder.iterdir()] == ["a.estimator"]
@@ -115,7 +118,7 @@ TRAIN_REFUSED = {
     "no checkpoint": (("--resume", "a.estimator"), "there is no checkpoint a.estimator"),
     "a model and no checkpoint": (("fir", "--resume", "a"), "there is no checkpoint a"),
     "minutes and steps": (("fir", "--minutes", 1, "--steps", 10), "minutes or steps, not both"),
-    "no minutes": (("fir", "--minutes", 0), "minutes is 0.0, expected more than 0"),
+    "no minutes": (("fir", "--minutes", 0), "minutes is 0.0, expected a number"),
     "no steps": (("fir", "--steps", 0), "steps is 0, expected a whole number"),
     "no length": (("fir", "--steps", 10, "--length", 0), "expected 1 or more"),
     "an unknown preset": (("fir", "--preset", "fast"), "no preset fast"),
@@ -123,6 +126,13 @@ TRAIN_REFUSED = {
     "an unknown setting": (("fir", "--steps", 10, "--set", "bach=8"), "no setting bach"),
     "no value": (("fir", "--set", "batch"), "--set got 'batch', expected NAME=VALUE"),
     "no number": (("fir", "--set", "batch=many"), "--set got 'batch=many'"),
+    "no name": (("fir", "--steps", 10, "--set", "network=3"), "network is 3, expected a name"),
+    "no sizes": (("fir", "--steps", 10, "--set", "sizes=3"), "sizes is 3, expected sizes by"),
+    "no whole number": (
+        ("fir", "--steps", 10, "--set", "seed=1.5"),
+        "seed is 1.5, expected a whole",
+    ),
+    "no start": (("fir", "--steps", 10, "--set", "start=nowhere"), "no estimator nowhere"),
     "a size of 0": (("fir", "--steps", 10, "--set", "pool=0"), "pool"),
     "no folder": (("fir", "-o", "nowhere/a"), "nowhere/a cannot be written"),
     "an unknown input": (("fir", "--steps", 10, "--input", "prbx"), "prbs"),

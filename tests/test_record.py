@@ -209,6 +209,7 @@ GOOD = {
     "space after comma": ("t, u, y\n0, 1, 2\n1, 3, 4\n", "", {}),
     "quotes": ('"t","u","y"\n"0","1","2"\n1,3,4\n', "", {}),
     "decimal comma": ("t;u;y\n0,0;1,0;2,0\n1,0;3,0;4,0\n", "", {"decimal": ","}),
+    "decimal comma, found out": ("t;u;y\n0;1,0;2,0\n1;3,0;4,0\n", "", {}),
     "decimal comma, spaces": ("t u y\n0,0 1,0 2,0\n1,0 3,0 4,0\n", "", {"decimal": ","}),
     "delimiter said": ("t:u:y\n0:1:2\n1:3:4\n", "", {"delimiter": ":"}),
     "no header": ("0,1,2\n1,3,4\n", ":t=1,u=2,y=3", {}),
@@ -295,7 +296,8 @@ BAD_CSV = {
     "rows are counted": ("#\n\nu,y\n#\n1,x\n", "", {}, "a.csv, row 5, column 'y': 'x' is not a"),
     "text in numbers": ("u,y\n1,2\n1,abc\n", "", {}, "row 3, column 'y': 'abc' is not a number"),
     "thousands": ("y\n1_000\n", "", {}, "'1_000' is not a number"),
-    "decimal comma": ("u;y\n1;2,5\n", "", {}, "decimal=','"),
+    "decimal comma": ('u,y\n1,"2,5"\n', "", {}, "decimal=','"),
+    "comma and point": ("u;y\n1.0;2,5\n", "", {}, "decimal=','"),
     "point with comma": ("u;y\n1,0;2.5\n", "", {"decimal": ","}, "'2.5' is not a number"),
     "a date": ("t,y\n2024-01-01,2\n", "", {}, "row 2, column 't': '2024-01-01' is not a number"),
     "inf in y": ("u,y\n1,2\n1,inf\n", "", {}, "row 3, column 'y' is inf"),
@@ -533,6 +535,20 @@ def test_the_papers_test_signals(file, theta):
     assert records[0].u is None
     assert records[0].outputs == ("y",)
     assert records[0].name == f"{Path(file).stem}-1"
+
+
+def test_a_column_that_may_be_the_input_is_not_overlooked(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("t,y,theta.gain,volts\n0,1,3,4\n1,1,3,5\n")
+    model = {"outputs": ("y",), "inputs": ("u",)}
+    with pytest.raises(RecordError, match=r"no column 'u' for the input.*'a.csv:u=volts', or "):
+        read_records(file, **model)
+    assert read_records(f"{file}:u=", **model)[0].u is None
+    assert read_records(f"{file}:u=volts", **model)[0].u.tolist() == [[4.0], [5.0]]
+    # Without a model nobody knows of an input, and without such a column there is none.
+    assert read_records(file)[0].u is None
+    file.write_text("t,y,theta.gain\n0,1,3\n1,1,3\n")
+    assert read_records(file, **model)[0].u is None
 
 
 # There and back

@@ -10,6 +10,10 @@ def configure(cores: int | None = None) -> int:
 
     Call it before anything is computed: simulation and training then run on every core. The
     command line does so; a notebook may.
+
+    >>> import jax
+    >>> configure(jax.device_count()) == jax.device_count()
+    True
     """
     if cores is not None and cores < 1:
         raise GreybayesError(f"cores is {cores}, expected 1 or more.")

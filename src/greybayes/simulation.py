@@ -174,10 +174,12 @@ def resolve_inputs(
     if n_steps is None:
         n_steps = len(design.values) if isinstance(design, Signal) else model.n_steps
     shape = jax.eval_shape(lambda: design.draw(jr.key(0), n_steps, model.dt)).shape
+    if shape[1] and not model.inputs:
+        raise InputError(f"{name} has no inputs, and an input was given; leave it out.")
     if shape != (n_steps, len(model.inputs)):
         raise InputError(
             f"the input has shape {shape}, expected ({n_steps}, {len(model.inputs)}): "
-            f"{n_steps} samples of {', '.join(model.inputs) or 'nothing'}."
+            f"{n_steps} samples of {', '.join(model.inputs)}."
         )
     return design, n_steps
 

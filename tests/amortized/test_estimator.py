@@ -30,6 +30,7 @@ from greybayes.amortized.identity import (
     weights_from,
 )
 from greybayes.amortized.risk import bayes_risk
+from greybayes.amortized.trained_for import design_text
 from greybayes.errors import EstimatorError
 from greybayes.zoo.fir import Fir
 
@@ -257,10 +258,23 @@ def test_the_refusal_of_an_input_names_the_one_it_was_trained_for(compiled):
 def test_the_refusal_of_a_length_tells_what_the_training_must_know_of_the_input(compiled):
     growth = untrained("growth2")
     good = records_of(growth, 1)[0]
-    for u, option in ((good.u, ""), (None, ""), (-good.u, " --input FILE")):
+    own = " --input cosine:amplitude=1,offset=0,omega=1.2,phase=0"
+    for u, option in ((good.u, own), (None, own), (-good.u, " --input FILE")):
         short = changed(good, y=good.y[:-4], u=None if u is None else u[:-4])
         with pytest.raises(EstimatorError, match=f"greybayes train growth2{option} --length 20"):
             growth.estimate(short)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("prbs:amplitude=1.5,hold=5", "cosine:omega=0.5..2", "steps", "prbs:hold=3/chirp"),
+        *("multisine", "white_noise", "cosine:omega=0.12345678901"),
+    ],
+)
+def test_the_text_of_a_design_is_that_design_again(text):
+    design = gb.inputs.parse(text)
+    assert gb.inputs.parse(design_text(design.to_dict())) == design
 
 
 def test_an_input_rounded_as_a_file_rounds_it_is_the_same(lg):
@@ -276,8 +290,11 @@ def test_one_trained_for_any_input_reads_the_inputs_of_the_records(compiled):
     )
     assert any_input.input is None
     records = list(gb.simulate("linear-gaussian", inputs="prbs", n_steps=N_STEPS, count=2, key=3))
-    with pytest.raises(EstimatorError, match="--input prbs --length 20"):
+    design = "prbs:amplitude=1,hold=1,offset=0"
+    with pytest.raises(EstimatorError, match=f"--input {design} --length 20"):
         any_input.estimate(changed(records[0], y=records[0].y[:20], u=records[0].u[:20]))
+    with pytest.raises(EstimatorError, match=f"inputs up to 50, far beyond .* {design}"):
+        any_input.estimate(changed(records[0], u=50.0 * records[0].u))
     both = [any_input.estimate(records, engine=engine) for engine in ("jax", "numpy")]
     np.testing.assert_allclose(*([e.mean for e in each] for each in both), atol=1e-5)
     swapped = any_input.estimate(changed(records[0], u=records[1].u))

@@ -66,7 +66,7 @@ def test_0_steps_are_refused():
     ("given", "words"),
     [
         ({"minutes": 1.0, "steps": 10}, "minutes or steps, not both"),
-        ({"minutes": 0.0, "steps": None}, "minutes is 0.0, expected more than 0"),
+        ({"minutes": 0.0, "steps": None}, "minutes is 0.0, expected a number"),
         ({"minutes": math.nan, "steps": None}, "minutes is nan"),
         ({"steps": 10, "settings": {"steps": 20}}, "steps is given twice, 10 and 20"),
         ({"minutes": 1.0, "steps": None, "settings": {"steps": 20}}, "minutes or steps, not both"),

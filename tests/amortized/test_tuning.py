@@ -158,7 +158,8 @@ def test_tpe_takes_ranges_and_as_many_trials_as_asked(tmp_path):
         ({"width": (4,)}, {"search": "random"}, "grid or tpe"),
         ({}, {}, "nothing to vary"),
         ({"width": Range(4, 8)}, {}, "a range is for tpe"),
-        ({"wdith": (4,)}, {}, "has no size wdith"),
+        ({"wdith": (4,)}, {}, "no setting wdith; did you mean width"),
+        ({"learning_rat": (1e-3, 1e-2)}, {}, "no setting learning_rat; did you mean learning_rate"),
         ({"width": ("abc",)}, {}, "width cannot be 'abc'"),
         ({"width": (4.5,)}, {}, "width cannot be 4.5"),
         ({"width": (0,)}, {}, "width is 0"),
@@ -289,3 +290,5 @@ def test_the_command(tmp_path, monkeypatch):
     assert "a search with other inputs, length; name another file" in words
     twice = ("--vary", "width=4", "--vary", "width=8")
     assert "width twice" in refused("tune", "linear-gaussian", *twice)
+    both = ("--vary", "depth=1,2", "--set", "depth=1")
+    assert "depth is both varied and set" in refused("tune", "linear-gaussian", *both)

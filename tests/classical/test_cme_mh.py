@@ -12,7 +12,7 @@ from greybayes.classical import cme_mh as module
 from greybayes.classical.cme_mh import cme_mh
 from greybayes.classical.metropolis import Kernel, Points, move
 from greybayes.classical.posterior import Posterior
-from greybayes.errors import GreybayesError, ModelError, Status
+from greybayes.errors import GreybayesError, ModelError, Status, ThetaError
 from greybayes.likelihood.kalman import kalman_log_lik
 from greybayes.zoo.linear_gaussian import LinearGaussian
 
@@ -123,6 +123,13 @@ def test_an_exact_likelihood_gives_the_exact_posterior(records, model, kind):
 def test_an_exact_likelihood_takes_no_particles(records):
     with pytest.raises(GreybayesError, match="an exact likelihood takes no n_particles"):
         cme_mh(TWO, records, settings={"likelihood": "exact", "n_particles": 10})
+
+
+def test_a_start_of_another_model_is_refused():
+    record = gb.simulate("growth2", n_steps=200, key=1)[0]
+    other = gb.load("growth1").estimate(gb.simulate("growth1", key=1)[0])
+    with pytest.raises(ThetaError, match="start has theta7, theta8; expected an estimate of"):
+        cme_mh("growth2", record, start=other)
 
 
 @pytest.mark.accuracy

@@ -88,7 +88,14 @@ def model_of(name: str) -> Model:
 
 def check_identity(model: Model, header: Mapping[str, Any]) -> None:
     """Raise where a model is not the one the estimator was trained for."""
-    check_priors([(name, describe(each.prior)) for name, each in model.prior.by_entry], header)
+    ours = [(name, describe(each.prior)) for name, each in model.prior.by_entry]
+    told, given = header["model"].get("class"), type(model).__name__
+    if told != given and [name for name, _ in ours] != [e["parameter"] for e in header["theta"]]:
+        raise EstimatorError(
+            f"the file is for the model {header['model']['name']} ({told}), and {given} has other "
+            "parameters: give the model that it is for, or none."
+        )
+    check_priors(ours, header)
     check_path(header, reference_path(model, len(header["model"]["reference"])))
 
 

@@ -15,6 +15,8 @@ _SAME_INPUT = 1e-3
 _FARTHEST = 1e6
 # The squares of larger ones are beyond single precision.
 _LARGEST = 1e18
+# The same for an input, where a design was trained for and not one signal.
+_FARTHEST_INPUT = 10.0
 
 
 class TrainedFor(NamedTuple):
@@ -90,10 +92,21 @@ class TrainedFor(NamedTuple):
                 raise _refusal(
                     record,
                     f"has {came}; this estimator was trained for any input of the design "
-                    f"{self.header['input']['design']}, of shape {shape}. Name the columns: "
+                    f"{design_text(self.header['input'])}, of shape {shape}. Name the columns: "
                     "FILE:u=COLUMN.",
                 )
-        return np.stack([record.u for record in records if record.u is not None]).astype(np.float32)
+        u = np.stack([record.u for record in records if record.u is not None])
+        scaling = self.header["scaling"]
+        off = np.abs((u - scaling["u_offset"]) / scaling["u_scale"]).max((1, 2))
+        if off.max() > _FARTHEST_INPUT:
+            record = records[int(off.argmax())]
+            raise _refusal(
+                record,
+                f"has inputs up to {np.abs(u[off.argmax()]).max():.3g}, far beyond those of the "
+                f"design that this estimator was trained for, {design_text(self.header['input'])}. "
+                f"Train one for such inputs: {self._command} --input DESIGN.",
+            )
+        return u.astype(np.float32)
 
     def _check_same(self, records: list[Record], trained: Float[np.ndarray, "steps input"]) -> None:
         """Refuse records whose input is not the one trained for."""
@@ -112,7 +125,7 @@ class TrainedFor(NamedTuple):
             raise _refusal(
                 records[int(largest.argmax())],
                 "has another input than this estimator was trained for, "
-                f"{self.header['input']['design']} (they differ by up to {largest.max():.3g}). "
+                f"{design_text(self.header['input'])} (they differ by up to {largest.max():.3g}). "
                 f"Train one for this input: {self._command} --input FILE; or for all of a kind, "
                 "such as --input prbs.",
             )
@@ -133,17 +146,38 @@ class TrainedFor(NamedTuple):
 
     def _input_option(self, record: Record) -> str:
         """What a training must be told of the input, beyond what the model says by itself."""
-        design = self.header["input"]["design"]
         if not self.header["inputs"]:
             return ""
-        if self.input is None:
-            return f" --input {design}"
-        own = design == "signal"  # Its samples: a formula goes on beyond the length trained for.
-        return " --input FILE" if own or not _begin_alike(record.u, self.input) else ""
+        # A formula goes on beyond the length trained for, samples do not.
+        samples = self.header["input"]["design"] == "signal"
+        other = self.input is not None and not _begin_alike(record.u, self.input)
+        return f" --input {'FILE' if samples or other else design_text(self.header['input'])}"
 
     @property
     def _command(self) -> str:
         return f"greybayes train {self.header['model']['name']}"
+
+
+def design_text(design: Mapping[str, Any]) -> str:
+    """The design of a header as `--input` takes it, or the bare name of one that cannot be typed.
+
+    >>> design_text({"design": "prbs", "amplitude": [1.0, 2.0], "hold": 5, "order": None})
+    'prbs:amplitude=1..2,hold=5'
+    """
+    name = design["design"]
+    if name == "stack":
+        return "/".join(map(design_text, design["designs"]))
+    given = {key: value for key, value in design.items() if key != "design" and value is not None}
+    if name == "signal" or any(isinstance(v, list) and len(v) != 2 for v in given.values()):
+        return name
+    fields = ",".join(f"{key}={_typed(value)}" for key, value in sorted(given.items()))
+    return f"{name}:{fields}" if fields else name
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, list):
+        return "..".join(map(_typed, value))
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def _begin_alike(u: np.ndarray | None, trained: Float[np.ndarray, "steps input"]) -> bool:

@@ -140,7 +140,7 @@ def check_asked(
     if minutes is not None and (steps is not None or "steps" in settings):
         raise EstimatorError("give minutes or steps, not both.")
     if minutes is not None and not 0 < minutes < math.inf:
-        raise EstimatorError(f"minutes is {minutes}, expected more than 0.")
+        raise EstimatorError(f"minutes is {minutes}, expected a number more than 0.")
 
 
 def experiment_of(
@@ -160,7 +160,14 @@ def experiment_of(
 def resume(
     checkpoint: str | Path, model: Model | None = None, watch: Watch | None = None
 ) -> Estimator:
-    """Take up a training that was interrupted, and go on to the weights it would have given."""
+    """Take up a training that was interrupted, and go on to the weights it would have given.
+
+    `model` is your own, where it was trained for one: a file does not say which program to run.
+
+    >>> resume("my.partial")
+    Traceback (most recent call last):
+    greybayes.errors.EstimatorError: there is no file my.partial; name one that train wrote.
+    """
     header, arrays = read_file(checkpoint)
     settings, plant = _taken_up(header, checkpoint, model)
     name = header["model"]["name"]
@@ -217,6 +224,14 @@ def _name(model: Model) -> str:
     return type(model).__name__
 
 
+_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    int: ((int, np.integer), "a whole number"),
+    float: ((float, int, np.number), "a number"),
+    str: ((str,), "a name"),
+    dict: ((Mapping,), "sizes by their names"),
+}
+
+
 def make_settings(cls, given: Mapping[str, Any], **defaults: Any):
     """Settings of a class, or a sentence about what is none."""
     known = {field.name for field in dataclasses.fields(cls)}
@@ -225,6 +240,10 @@ def make_settings(cls, given: Mapping[str, Any], **defaults: Any):
         raise EstimatorError(
             f"there is no setting {', '.join(unknown)}; known: {', '.join(sorted(known))}."
         )
+    for name, value in given.items():
+        kind = type(getattr(cls(), name))
+        if isinstance(value, bool) or not isinstance(value, _KINDS[kind][0]):
+            raise EstimatorError(f"{name} is {value!r}, expected {_KINDS[kind][1]}.")
     made = cls(**{**defaults, **given})
     if made.devices > jax.device_count():
         raise EstimatorError(

@@ -42,7 +42,7 @@ from greybayes.amortized.trainer import (
     train,
 )
 from greybayes.amortized.training import Settings
-from greybayes.errors import EstimatorError, GreybayesError
+from greybayes.errors import EstimatorError, GreybayesError, nearest
 from greybayes.inputs import Design
 from greybayes.model import Model
 from greybayes.zoo import get_model
@@ -194,6 +194,8 @@ class _Given(NamedTuple):
         if not self.vary:
             raise GreybayesError("there is nothing to vary: name a setting and its choices.")
         usual = self.cls()
+        known = [field.name for field in fields(self.cls)]
+        known += make_settings(self.cls, self.with_({})).architecture.complete.sizes
         for name, choices in self.vary.items():
             if search == "grid" and isinstance(choices, Range):
                 raise GreybayesError(
@@ -201,6 +203,9 @@ class _Given(NamedTuple):
                 )
             if not choices or name == "sizes":
                 raise GreybayesError(f"{name} has no choices.")
+            # Another network may have other sizes.
+            if name not in known and "network" not in self.vary:
+                raise GreybayesError(f"there is no setting {name}; {nearest(name, known)}")
             kind = type(getattr(usual, name, 0))
             for value in choices:
                 right = isinstance(value, int | float if kind is float else kind)

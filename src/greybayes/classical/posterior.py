@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from greybayes._devices import to_power_of_two
 from greybayes.classical.metropolis import Points
-from greybayes.classical.starts import inside, prior_draws, spread
+from greybayes.classical.starts import check_names, inside, prior_draws, spread
 from greybayes.estimate import Estimate
 from greybayes.likelihood.many import ManyLogLiks
 from greybayes.likelihood.measured import Measured
@@ -169,7 +169,10 @@ class Guides:
         if not isinstance(start, Sequence) or len(start) != posterior.n_records:
             return None
         dense = all(isinstance(each, Estimate) and each.posterior is not None for each in start)
-        return cls(posterior, start, np.arange(len(start))) if dense else None
+        if not dense:
+            return None
+        check_names(posterior.model.prior, start)
+        return cls(posterior, start, np.arange(len(start)))
 
     def keep(self, rows: Int[np.ndarray, " record"]) -> "Guides":
         """Of these rows only."""

@@ -38,16 +38,21 @@ def starts(
     return np.broadcast_to(thetas, (n_records, *thetas.shape))
 
 
+def check_names(prior: Prior, estimates: Sequence[Estimate]) -> None:
+    """Refuse to start from estimates of other parameters."""
+    for estimate in estimates:
+        if estimate.names != prior.names:
+            raise ThetaError(
+                f"start has {', '.join(estimate.names)}; expected an estimate of "
+                f"{', '.join(prior.names)}."
+            )
+
+
 def _given(prior: Prior, start: Any, n_records: int) -> Float[np.ndarray, "record param"]:
     if isinstance(start, Estimate):
         start = [start] * n_records
     if isinstance(start, Sequence) and start and isinstance(start[0], Estimate):
-        for estimate in start:
-            if estimate.names != prior.names:
-                raise ThetaError(
-                    f"start has {', '.join(estimate.names)}; expected an estimate of "
-                    f"{', '.join(prior.names)}."
-                )
+        check_names(prior, start)
         start = [estimate.mean for estimate in start]
     try:
         thetas = np.asarray(start, float)

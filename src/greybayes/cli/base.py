@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import errno
 import json
 import os
 import sys
@@ -14,7 +15,7 @@ from typer.core import TyperGroup
 
 from greybayes import __version__, zoo
 from greybayes._configure import configure
-from greybayes._files import finite
+from greybayes._files import finite, reason
 from greybayes.errors import GreybayesError, RecordError
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ def _sentences() -> Iterator[None]:
         _refuse(f"{what[0].lower()}{what[1:]} (see {command} --help).")
     except KeyboardInterrupt:
         raise typer.Exit(Exit.interrupted) from None
+    except OSError as problem:
+        if problem.errno != errno.ENOSPC:
+            raise
+        # What is left would be written at exit, and fail again.
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+        _refuse(f"the output cannot be written ({reason(problem)}).")
 
 
 def _refuse(why: str) -> NoReturn:

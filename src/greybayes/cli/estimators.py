@@ -48,13 +48,15 @@ SettingTexts = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, such as batch=128."),
 ]
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Records to estimate from.")]
+_OUTPUT = "The file to write (default MODEL.estimator)."
 
 
 @app.command(epilog="Example: greybayes train growth2 --minutes 5 -o growth2.estimator")
 def train(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="As for show.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The file to write.")
+        Path | None,
+        typer.Option("-o", "--output", help=_OUTPUT),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="How long to train (default 5).")] = None,
     steps: Annotated[int | None, typer.Option(help="How many steps, instead of minutes.")] = None,
@@ -249,7 +251,7 @@ def _found(resume: Path) -> Path:
 
 
 _NOT_OF_TRAINING = ("model", "parameters", "dt")
-_WORDS = ("network", "head", "optimiser")
+_WORDS = ("network", "head", "optimiser", "start")
 _OF_NETWORK = ("width", "depth", "window", "pool", "levels", "early", "context")
 _SIZES = (*_OF_NETWORK, "dense", "components")
 
@@ -293,6 +295,8 @@ def _watched(task: str):
 
 
 def _facts(estimator: "Estimator") -> dict[str, Any]:
+    from greybayes.amortized.trained_for import design_text
+
     header = estimator.header
     last = header["history"][-1] if header["history"] else {}
     facts = {
@@ -300,7 +304,7 @@ def _facts(estimator: "Estimator") -> dict[str, Any]:
         "parameters": ", ".join(estimator.names),
         "length": header["n_steps"],
         "dt": header["dt"],
-        "input": header["input"]["design"] if header["inputs"] else "none",
+        "input": design_text(header["input"]) if header["inputs"] else "none",
         "network": header["architecture"]["network"],
         "weights": header["n_weights"],
         "steps": header["settings"].get("steps") or last.get("epoch"),

@@ -56,6 +56,9 @@ def tune(
             raise GreybayesError(f"--vary gives {name} twice; give it once.")
         choices[name] = values
     shared = settings_of(setting or []) | ({"network": network} if network else {})
+    for name in choices:
+        if name in shared or name in shared.get("sizes", {}):
+            raise GreybayesError(f"{name} is both varied and set; leave one out.")
     plant = load_model(model)
     from dataclasses import asdict
 

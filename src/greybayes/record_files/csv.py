@@ -32,7 +32,17 @@ def read_csv(
     if note:  # we wrote it, so nothing need be guessed
         delimiter, header = delimiter or ",", header is not False
     mark = delimiter or _sniff([line for _, line in kept if line.strip()][:20], decimal)
+    if decimal == "." and mark != "," and _has_decimal_commas(kept, mark):
+        decimal = ","
     return _table(kept, mark, source, decimal, header, note)
+
+
+def _has_decimal_commas(lines: Sequence[tuple[int, str]], mark: str) -> bool:
+    """Whether numbers are written with commas, and none with a point: commas do not part fields."""
+    fields = [text.strip() for _, line in lines[:20] for text in _split(line, mark)]
+    with_comma = [text for text in fields if "," in text and _is_number(text, ",")]
+    with_point = [text for text in fields if "." in text and _is_number(text, ".")]
+    return bool(with_comma) and not with_point
 
 
 def _table(
