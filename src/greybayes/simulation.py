@@ -189,6 +189,12 @@ def _thetas(
 ) -> Float[Array, "count param"]:
     prior = model.prior
     if isinstance(theta, Mapping):
+        for name in theta:
+            if name in model.parameters and name not in prior.parameters:
+                raise ThetaError(
+                    f"{name} is fixed in this model, at {model.parameters[name].value}; leave it "
+                    f"out, or give it another value with model.fix({name}=...)."
+                )
         theta = prior.entries(theta)
         if len(theta) == prior.size:
             return jnp.tile(prior.vector(theta), (count, 1))
