@@ -19,6 +19,7 @@ from greybayes.drawing import draw_block, split_keys
 from greybayes.errors import InputError, Status, ThetaError
 from greybayes.inputs import Design, Signal, parse
 from greybayes.model import Model
+from greybayes.prior import Fixed
 from greybayes.record import Record
 from greybayes.structure import Trouble, check_first_step
 from greybayes.zoo import get_model
@@ -190,10 +191,11 @@ def _thetas(
     prior = model.prior
     if isinstance(theta, Mapping):
         for name in theta:
-            if name in model.parameters and name not in prior.parameters:
+            known = model.parameters.get(name)
+            if isinstance(known, Fixed):
                 raise ThetaError(
-                    f"{name} is fixed in this model, at {model.parameters[name].value}; leave it "
-                    f"out, or give it another value with model.fix({name}=...)."
+                    f"{name} is fixed in this model, at {known.value}; leave it out, or give it "
+                    f"another value with model.fix({name}=...)."
                 )
         theta = prior.entries(theta)
         if len(theta) == prior.size:
