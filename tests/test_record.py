@@ -545,6 +545,8 @@ def test_a_column_that_may_be_the_input_is_not_overlooked(tmp_path):
         read_records(file, **model)
     assert read_records(f"{file}:u=", **model)[0].u is None
     assert read_records(f"{file}:u=volts", **model)[0].u.tolist() == [[4.0], [5.0]]
+    # A column that is something else is none.
+    assert read_records(f"{file}:t=volts,y=y+t", outputs=("y", "t"), inputs=("u",))[0].u is None
     # Without a model nobody knows of an input, and without such a column there is none.
     assert read_records(file)[0].u is None
     file.write_text("t,y,theta.gain\n0,1,3\n1,1,3\n")

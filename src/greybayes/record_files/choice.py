@@ -46,20 +46,20 @@ def choose(table: Table, options: Mapping[str, Any], wanted: Wanted) -> Choice:
                 f"{source} has the possible inputs {', '.join(u)}: say which belong to "
                 f"{'+'.join(y)}, with u={u[0]}, or u= for none."
             )
-        if not u and wanted.inputs and not table.note and table.kind != "variable":
-            _refuse_overlooked(table, y, wanted.inputs)
     if both := set(y) & set(u):
         raise RecordError(f"{source}: '{both.pop()}' is both output and input: name it once.")
     in_mat = table.kind == "variable"
     t = _single("t", ("t", "time"), options, table, (*y, *u))
     record = _single("record", () if in_mat else ("record",), options, table, (*y, *u))
-    return Choice(y, u, t, record)
+    choice = Choice(y, u, t, record)
+    if not u and "u" not in options and wanted.inputs and not table.note and not in_mat:
+        _refuse_overlooked(table, choice, wanted.inputs)
+    return choice
 
 
-def _refuse_overlooked(table: Table, y: tuple[str, ...], inputs: tuple[str, ...]) -> None:
+def _refuse_overlooked(table: Table, choice: Choice, inputs: tuple[str, ...]) -> None:
     """Refuse columns that may well be the input: without them another input would be taken."""
-    known = (*y, "t", "time", "record")
-    left = [n for n in table.columns if n not in known and not n.startswith("theta.")]
+    left = [n for n in table.columns if n not in choice.all and not n.startswith("theta.")]
     if left:
         file = Path(table.source).name
         raise RecordError(

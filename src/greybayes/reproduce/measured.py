@@ -17,6 +17,9 @@ DT = 0.02
 """Seconds from one sample to the next."""
 # Of Wigren's model for PRBS inputs: theta' of the companion form; it holds under Euler's rule.
 REFERENCE = (5163.0, -19.93, -509.8, -2835.0)
+_BY_HAND = (
+    "give --drives DATAPRBS.MAT, from the Coupled Electric Drives page of nonlinearbenchmark.org"
+)
 
 
 def measured_file(data: Data) -> Path:
@@ -28,11 +31,6 @@ def measured_file(data: Data) -> Path:
             "'greybayes[benchmarks]', which downloads them."
         )
     return file
-
-
-_BY_HAND = (
-    "give --drives DATAPRBS.MAT, from the Coupled Electric Drives page of nonlinearbenchmark.org"
-)
 
 
 def _of_package() -> Path | None:
