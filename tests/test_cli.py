@@ -314,6 +314,21 @@ def test_a_usage_error_is_one_sentence(folder, words, arguments):
     assert words in refused(*arguments)
 
 
+@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="no device that is always full")
+def test_a_full_disk_is_one_sentence():
+    # A file of its own: what is left in it is written once more when the program ends.
+    code = (
+        "import sys\n"
+        "from greybayes import cli\n"
+        "sys.stdout, sys.argv = open('/dev/full', 'w'), ['greybayes', 'models']\n"
+        "cli.main()\n"
+    )
+    result = shell(code=code)
+    assert result.returncode == 2
+    assert result.stderr.startswith("greybayes: the output cannot be written (No space left")
+    assert result.stderr.count("\n") == 1
+
+
 def test_interrupt_is_no_traceback(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
