@@ -150,6 +150,11 @@ def is_left(study: "optuna.Study", vary: Mapping[str, Choices], search: str, n_t
     return len(_done(study)) < n_trials if search == "tpe" else bool(_untried(study, vary))
 
 
+def n_ended(study: "optuna.Study") -> int:
+    """How many trials have come to an end, and not to a stop."""
+    return len(_done(study))
+
+
 def _done(study: "optuna.Study") -> "list[optuna.trial.FrozenTrial]":
     trials = study.get_trials(deepcopy=False)
     return [trial for trial in trials if trial.state.is_finished() and not _interrupted(trial)]

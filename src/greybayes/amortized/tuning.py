@@ -19,7 +19,7 @@ from greybayes._files import alone_with
 from greybayes.amortized.estimator import Estimator
 from greybayes.amortized.identity import describe_model, describe_theta
 from greybayes.amortized.loop import Progress
-from greybayes.amortized.paper import PaperSettings
+from greybayes.amortized.paper import PaperSettings, of_model
 from greybayes.amortized.study import (
     ERROR,
     SECONDS,
@@ -28,6 +28,7 @@ from greybayes.amortized.study import (
     Trial,
     is_left,
     listed,
+    n_ended,
     open_study,
     sampler,
     suggested,
@@ -94,11 +95,13 @@ def tune(
         raise GreybayesError(f"search is {search!r}, expected {' or '.join(SEARCHES)}.")
     is_paper = preset == "paper"
     fixed = dict(settings or {})
-    check_asked(preset, minutes, steps, seed, fixed)
-    if not is_paper and minutes is None and steps is None:
-        minutes = 1.0
+    asked = _Asked(preset, minutes, steps, seed)
+    check_asked(*asked, fixed)
+    if not is_paper and minutes is None and steps is None and "steps" not in {**fixed, **vary}:
+        asked = asked._replace(minutes=1.0)
+    minutes = asked.minutes
     given = _Given(PaperSettings if is_paper else Settings, fixed, vary)
-    given.check(search)
+    given.check(search, asked)
     label = name or (model if isinstance(model, str) else type(model).__name__)
     varied = {key: [type(choices).__name__, *choices] for key, choices in vary.items()}
     plant = get_model(model)
@@ -114,12 +117,12 @@ def tune(
         import optuna
 
         chosen = {key: suggested(trial, key, choices) for key, choices in vary.items()}
-        told = math.nan
+        told, number = math.nan, n_ended(opened) + 1
 
         def heard(progress: Progress) -> None:
             nonlocal told
             if watch is not None:
-                watch(trial.number + 1, n_trials, progress)
+                watch(number, n_trials, progress)
             if math.isfinite(progress.validation_risk) and progress.validation_risk != told:
                 told = progress.validation_risk
                 trial.report(told, progress.step)
@@ -143,6 +146,8 @@ def tune(
     def trained(settings: Mapping[str, Any], heard: Callable[[Progress], None]) -> Estimator:
         """Train, or go on where this trial was stopped."""
         wanted = {"devices": jax.device_count(), "seed": seed, **settings}
+        if is_paper:
+            wanted = of_model(label, wanted)
         made = make_settings(given.cls, wanted)
         if holds(partial, experiment, preset, {key: getattr(made, key) for key in wanted}):
             return resume(partial, plant, heard)
@@ -174,6 +179,15 @@ def tune(
     return found
 
 
+class _Asked(NamedTuple):
+    """What `train` is asked for beside settings."""
+
+    preset: str
+    minutes: float | None
+    steps: int | None
+    seed: int
+
+
 class _Given(NamedTuple):
     """The settings that all trials share, and those that vary."""
 
@@ -189,13 +203,14 @@ class _Given(NamedTuple):
         sizes = {**self.fixed.get("sizes", {}), **sizes}
         return {**self.fixed, **own, **({"sizes": sizes} if sizes else {})}
 
-    def check(self, search: str) -> None:
+    def check(self, search: str, asked: _Asked) -> None:
         """Refuse, before anything is written, what could not be trained with."""
         if not self.vary:
             raise GreybayesError("there is nothing to vary: name a setting and its choices.")
         usual = self.cls()
         known = [field.name for field in fields(self.cls)]
-        known += make_settings(self.cls, self.with_({})).architecture.complete.sizes
+        shared = {} if asked.steps is None else {"steps": asked.steps}
+        known += make_settings(self.cls, self.with_(shared)).architecture.complete.sizes
         for name, choices in self.vary.items():
             if search == "grid" and isinstance(choices, Range):
                 raise GreybayesError(
@@ -209,7 +224,12 @@ class _Given(NamedTuple):
             kind = type(getattr(usual, name, 0))
             for value in choices:
                 right = isinstance(value, int | float if kind is float else kind)
-                if not right or (kind is not str and not math.isfinite(value)):
+                if (
+                    not right
+                    or isinstance(value, bool)
+                    or (kind is not str and not math.isfinite(value))
+                ):
                     raise GreybayesError(f"{name} cannot be {value!r}.")
+                check_asked(*asked, self.with_({name: value}))
                 settings = make_settings(self.cls, self.with_({name: value}))
                 settings.architecture.complete  # noqa: B018

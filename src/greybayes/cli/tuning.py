@@ -126,4 +126,6 @@ def _choices(text: str) -> "tuple[str, Choices]":
 
 
 def _text(value: Any) -> str:
+    if value is None:  # Stopped before it had any.
+        return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

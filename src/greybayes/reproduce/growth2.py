@@ -67,20 +67,18 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
     cells = told["cells"]
     printed = dict(zip(published["table4"]["P"], published["table4"]["mse_mean"], strict=True))
     effect = []
-    for name, cell in cells.items():
+    for cell in cells.values():
         if "bayes_risk" not in cell:
             continue
         risk = cell["bayes_risk"]
-        p = int(name.removeprefix("GRU, P=")) if name.startswith("GRU") else None
-        label = (
-            "fresh simulations, our network" if p is None else f"P = {cell['P']}, M = {cell['M']}"
-        )
+        p = cell.get("P")
+        label = "fresh simulations, our network" if p is None else f"P = {p}, M = {cell['M']}"
         effect.append(
             [
                 label,
                 f"{risk['mean']:.4f} ± {risk['standard_error']:.4f}",
                 f"{cell['mse_mean']:.5f}",
-                f"{printed[p]:.5f}" if p else "",
+                f"{printed[p]:.5f}" if p in printed else "",
                 f"{cell['training_seconds']:,.0f}",
             ]
         )
@@ -117,7 +115,7 @@ def _lessons(cells: Mapping[str, Cell], printed: Mapping[int, float]) -> str:
     own, refined, chains = (cells[name] for name in ("our network", "refined", "CME-MH"))
     smoothed = cells["PSEM"]["settings"]
     told = (
-        "CME-MH and refine aim at the same conditional mean and agree: refined over CME-MH is "
+        "CME-MH and refine aim at the same conditional mean: refined over CME-MH is "
         f"{refined['mse_mean'] / chains['mse_mean']:.3f}. Our network is fast and "
         f"{own['mse_mean'] / refined['mse_mean'] - 1:+.1%} from the refined one on these signals, "
         "which is what refining is for. PSEM maximises a likelihood and knows no prior; here it "

@@ -20,7 +20,7 @@ Cell = dict[str, Any]
 # What a page asks of a file.
 _KEYS = {"size", "seed", "machine", "seconds", "complete", "cells"}
 # What a sentence calls them.
-_WORDS = {"signals": "set of signals"}
+_WORDS = {"signals": "set of signals", "drives": "file of the drives"}
 
 
 class Journal:
@@ -30,10 +30,11 @@ class Journal:
         self.path, self.about = path, dict(about)
         self.cells: dict[str, Cell] = {}
         self.complete = False
+        self._told: dict[str, Any] = {}
         # Of the source that runs: in the hours of a cell the files may become others.
         self._commit = describe_commit(path.parent)
         if path.exists():
-            told = read(path)
+            self._told = told = read(path)
             differs = [name for name, value in self.about.items() if told.get(name) != value]
             if differs:
                 words = ", ".join(_WORDS.get(name, name) for name in differs)
@@ -76,15 +77,18 @@ class Journal:
         self._write()
 
     def finish(self) -> None:
-        """All cells are there."""
-        self.complete = True
-        self._write()
+        """All cells are there. Where nothing was computed the file stays as it was."""
+        if not self._told.get("complete") or self._told["cells"] != self.cells:
+            self.complete = True
+            self._write()
 
     def _write(self) -> None:
+        same = self._told.get("cells") == self.cells
         told = {
             **self.about,
             "package": __version__,
-            "machine": describe_machine(),
+            # Of whoever computed the last cell.
+            "machine": self._told["machine"] if same else describe_machine(),
             "seconds": round(sum(cell["seconds"] for cell in self.cells.values()), 1),
             "complete": self.complete,
             "cells": self.cells,

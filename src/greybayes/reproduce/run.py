@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from greybayes._files import reason, write_atomically
+from greybayes._files import alone_with, reason, write_atomically
 from greybayes.errors import GreybayesError, nearest
 from greybayes.plots import save_figure
 from greybayes.reproduce.journal import Journal, digest_of_file, read
@@ -82,24 +82,34 @@ def reproduce(
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise GreybayesError(f"{folder} cannot be made ({reason(problem)}).") from None
-    journals = {name: Journal(_path(folder, name, full), abouts[name]) for name in names}
-    for name, journal in journals.items():
+    paths = {name: _path(folder, name, full) for name in names}
+    for name, path in paths.items():
+        _check_goes_on(name, Journal(path, abouts[name]))
+    for name, path in paths.items():
         part = module(name)
 
         def heard(what: str, name: str = name) -> None:
             tell(f"{name}: {what}")
 
-        task = Task(full, seed, journal, data, heard)
-        try:
-            part.run(task)
-            journal.finish()
-        finally:
-            # Drawn while the data are at hand, which the files do not hold; of a run that was
-            # stopped, too.
-            far = hasattr(part, "pictures") and _has_essentials(part, journal.cells)
-            for figure, drawn in (part.pictures(task) if far else {}).items():
-                save_figure(_path(folder, figure, full, ".svg"), drawn)
-    return {name: read(journal.path) for name, journal in journals.items()}
+        # Two runs would each write their own cells over those of the other.
+        with alone_with(path):
+            task = Task(full, seed, Journal(path, abouts[name]), data, heard)
+            try:
+                part.run(task)
+                task.journal.finish()
+            finally:
+                # Drawn while the data are at hand, which the files do not hold; of a run that was
+                # stopped, too.
+                far = hasattr(part, "pictures") and _has_essentials(part, task.journal.cells)
+                for figure, drawn in (part.pictures(task) if far else {}).items():
+                    save_figure(_path(folder, figure, full, ".svg"), drawn)
+    return {name: read(path) for name, path in paths.items()}
+
+
+def _check_goes_on(name: str, journal: Journal) -> None:
+    """Refuse, before hours of another part, a file that this version cannot go on with."""
+    if _has_essentials(module(name), journal.cells):
+        page(name, read(journal.path))
 
 
 def _has_essentials(part: ModuleType, cells: Mapping[str, Any]) -> bool:

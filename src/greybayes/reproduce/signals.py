@@ -22,8 +22,11 @@ _QUICK, _PASSES = 6, 100
 
 def sources_of(model: str, data: Data) -> dict[str, Path | None]:
     """What all figures of a model depend on: the authors' signals; None where the seed draws."""
-    folder = data.evaluation
-    return {"signals": None if folder is None else folder / f"{model}_evaluation_100.mat"}
+    if data.evaluation is None:
+        return {"signals": None}
+    file = data.evaluation / f"{model}_evaluation_100.mat"
+    read_records(file)  # What cannot be read is told now, and not after hours of another part.
+    return {"signals": file}
 
 
 def shipped(model: str) -> str:

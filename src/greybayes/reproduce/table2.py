@@ -69,6 +69,7 @@ def _spread(task: Task, name: str, size: Size) -> Cell:
     found = [_study(task, name, vary, task.seed + more)[0] for more in (1, 2)]
     return {
         "size": settings,
+        **task.paper_size(500),
         "values": [trial.value for trial in found],
         "seconds": round(sum(trial.seconds or 0.0 for trial in found), 1),
     }
@@ -193,7 +194,9 @@ def _luck(cells: Mapping[str, Cell]) -> str:
         return told
     # The first seed is the one that it was chosen by.
     better = sum(one < other for one, other in zip(best[1:], usual[1:], strict=True))
-    return (
-        f"{told} Our best with the same seeds comes to {min(best):.5f} to {max(best):.5f}; with "
+    told += (
+        f" Our best with the same seeds comes to {min(best):.5f} to {max(best):.5f}; with "
         f"{better} of the two by which it was not chosen it is better than {size}."
     )
+    overlap = min(usual) <= max(best)
+    return told + (" The two ranges overlap: a seed changes more than the size." if overlap else "")
