@@ -113,6 +113,44 @@ def test_a_stopped_trial_goes_on_from_where_it_was(tmp_path, given):
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_a_stopped_trial_goes_on_where_the_paper_has_sizes_of_its_own_for_the_model(tmp_path):
+    steps = []
+    settings = {name: value for name, value in PAPER.items() if name != "sizes"}
+    given = {"preset": "paper", "n_steps": 4, "settings": settings, "study": tmp_path / "a.sqlite"}
+
+    def stop(number, of, progress):
+        if progress.step == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune("growth1", {"width": (4,)}, **given, watch=stop)
+    tune("growth1", {"width": (4,)}, **given, watch=lambda n, of, p: steps.append((n, p.step)))
+    # The stopped one does not count.
+    assert steps[0] in ((1, 20), (1, 21))
+
+
+def test_steps_may_vary(tmp_path):
+    found = tuned(tmp_path / "a.sqlite", {"steps": (10, 20)}, steps=None)
+    assert sorted(trial.settings["steps"] for trial in found) == [10, 20]
+    assert all(trial.state == "complete" for trial in found)
+
+
+@pytest.mark.parametrize(
+    ("vary", "given", "words"),
+    [
+        ({"width": (4,)}, {"steps": 0}, "steps is 0, expected a whole number"),
+        ({"steps": (10,)}, {"steps": 20}, "steps is given twice, 20 and 10"),
+        ({"steps": (10,)}, {"steps": None, "minutes": 1.0}, "minutes or steps, not both"),
+        ({"seed": (1, 2)}, {"seed": 5}, "seed is given twice, 5 and 1"),
+        ({"width": (True,)}, {}, "width cannot be True"),
+    ],
+)
+def test_what_is_said_twice_is_refused_before_anything_is_written(tmp_path, vary, given, words):
+    with pytest.raises(GreybayesError, match=words):
+        tuned(tmp_path / "a.sqlite", vary, **given)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_checkpoint_that_cannot_be_gone_on_with_is_no_failure(tmp_path):
     vary, steps = {"width": (4,)}, []
     (tmp_path / "a.sqlite.partial").write_bytes(b"no checkpoint")

@@ -70,6 +70,32 @@ def test_a_cell_of_hours_is_told_while_it_is_computed_and_goes_on_after_a_stop(t
     assert len(calls) == 1
 
 
+def test_who_computes_nothing_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    """Its machine, above all: the seconds are of that one."""
+    journal = Journal(tmp_path / "a.json", ABOUT)
+    journal.cell("one", counted()[1])
+    journal.finish()
+    told = (tmp_path / "a.json").read_text()
+    monkeypatch.setattr(module, "describe_machine", lambda: {"cpu": "another"})
+    again = Journal(tmp_path / "a.json", ABOUT)
+    again.cell("one", counted()[1])
+    again.finish()
+    assert (tmp_path / "a.json").read_text() == told
+    again.cell("two", counted()[1])
+    assert read(tmp_path / "a.json")["machine"] == {"cpu": "another"}
+
+
+def test_a_finished_file_of_which_a_cell_is_made_anew_is_not_finished_until_it_is(tmp_path):
+    journal = Journal(tmp_path / "a.json", ABOUT)
+    journal.cell("one", counted()[1], source="a network")
+    journal.finish()
+    again = Journal(tmp_path / "a.json", ABOUT)
+    again.cell("one", counted()[1], source="another network")
+    assert not read(tmp_path / "a.json")["complete"]
+    again.finish()
+    assert read(tmp_path / "a.json")["complete"]
+
+
 def test_cells_of_another_seed_are_neither_mixed_with_ours_nor_lost(tmp_path):
     _, compute = counted()
     Journal(tmp_path / "a.json", ABOUT).cell("one", compute)

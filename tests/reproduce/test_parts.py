@@ -10,6 +10,7 @@ from helpers.commands import ok, refused
 from helpers.grid import m1_posterior_near
 
 import greybayes as gb
+from greybayes._files import alone_with
 from greybayes.amortized.study import Trial
 from greybayes.amortized.typical import REFERENCE
 from greybayes.errors import GreybayesError
@@ -248,7 +249,9 @@ def test_the_commands_sentences(tmp_path, monkeypatch):
     assert "did you mean table1" in refused("reproduce", "tabel1", "-o", tmp_path)
     assert "--drives DATAPRBS.MAT" in refused("reproduce", "table7", "-o", tmp_path)
     missing = ("--evaluation", tmp_path, "-o", tmp_path / "a")
-    assert "growth1_evaluation_100.mat cannot be read" in refused("reproduce", "table3", *missing)
+    words = refused("reproduce", "table3", *missing)
+    assert "there is no file" in words
+    assert "growth1_evaluation_100.mat" in words
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
     assert "cannot be made" in refused("reproduce", "table1", "-o", tmp_path / "file")
@@ -281,6 +284,36 @@ def test_a_file_of_another_version_is_refused(part, cell, key, tmp_path):
     words = refused("reproduce", "--page", tmp_path / "paper.md", "-o", tmp_path)
     assert f"the results of {part} are of another version of greybayes" in words
     assert not (tmp_path / "paper.md").exists()
+
+
+def test_a_run_does_not_go_on_with_a_file_of_another_version(tmp_path):
+    told = json.loads((Path(__file__).parents[2] / run.FOLDER / "table2.json").read_text())
+    told["cells"]["GRU"].pop("trials")
+    (tmp_path / "table2.json").write_text(json.dumps(told))
+    # Before the minutes of another part.
+    words = refused("reproduce", "table1", "table2", "--full", "-o", tmp_path)
+    assert "the results of table2 are of another version" in words
+    assert not (tmp_path / "table1.json").exists()
+
+
+def test_two_runs_at_one_file_are_refused(tmp_path):
+    with alone_with(tmp_path / "table1-quick.json"):
+        words = refused("reproduce", "table1", "-o", tmp_path)
+    assert "table1-quick.json is in use" in words
+
+
+@pytest.mark.parametrize(
+    ("part", "option", "file"),
+    [("table7", "--drives", "a.mat"), ("table5", "--evaluation", "growth2_evaluation_100.mat")],
+)
+def test_data_that_cannot_be_read_are_told_before_another_part_is_computed(
+    tmp_path, part, option, file
+):
+    (tmp_path / file).write_text("no records")
+    given = tmp_path if option == "--evaluation" else tmp_path / file
+    words = refused("reproduce", "table1", part, option, given, "-o", tmp_path / "out")
+    assert file in words
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_page_of_nothing_is_refused(tmp_path):

@@ -30,11 +30,11 @@ class Journal:
         self.path, self.about = path, dict(about)
         self.cells: dict[str, Cell] = {}
         self.complete = False
-        self._told: dict[str, Any] = {}
+        self._machine = describe_machine()
         # Of the source that runs: in the hours of a cell the files may become others.
         self._commit = describe_commit(path.parent)
         if path.exists():
-            self._told = told = read(path)
+            told = read(path)
             differs = [name for name, value in self.about.items() if told.get(name) != value]
             if differs:
                 words = ", ".join(_WORDS.get(name, name) for name in differs)
@@ -42,7 +42,8 @@ class Journal:
                     f"{path} holds figures of another {words}; name another folder with -o, or "
                     "remove the file."
                 )
-            self.cells = told["cells"]
+            self.cells, self.complete = told["cells"], told["complete"]
+            self._machine = told["machine"]
 
     def cell(self, name: str, compute: Callable[[], Cell], source: str | None = None) -> Cell:
         """The cell of this name, from the file where it is there; its seconds and its commit.
@@ -74,21 +75,21 @@ class Journal:
             return
         commits = dict.fromkeys(filter(None, [*(known or "").split(", "), self._commit]))
         self.cells[name] = {**found, "commit": ", ".join(commits) or None}
+        self.complete, self._machine = False, describe_machine()
         self._write()
 
     def finish(self) -> None:
         """All cells are there. Where nothing was computed the file stays as it was."""
-        if not self._told.get("complete") or self._told["cells"] != self.cells:
+        if not self.complete:
             self.complete = True
             self._write()
 
     def _write(self) -> None:
-        same = self._told.get("cells") == self.cells
         told = {
             **self.about,
             "package": __version__,
             # Of whoever computed the last cell.
-            "machine": self._told["machine"] if same else describe_machine(),
+            "machine": self._machine,
             "seconds": round(sum(cell["seconds"] for cell in self.cells.values()), 1),
             "complete": self.complete,
             "cells": self.cells,
