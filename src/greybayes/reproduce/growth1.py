@@ -160,7 +160,7 @@ def page(told: Mapping[str, Any], published: Mapping[str, Any]) -> str:
     kinds = {name: name.partition(",")[0] for name in told["cells"]}
     for name, kind in sorted(kinds.items(), key=lambda each: _ORDER.index(each[1])):
         cell = told["cells"][name]
-        label = {"refined and exact": "refined", VARIANT: VARIANT}.get(name, kind)
+        label = name if name == VARIANT else kind.removesuffix(" and exact")
         if "P" in cell:
             label += f", P = {cell['P']}, M = {cell['M']}, {cell['epochs']} epochs"
         risk = cell.get("bayes_risk")
