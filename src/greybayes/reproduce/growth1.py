@@ -111,7 +111,9 @@ def _chains(task: Task, records: list[Record], variances: str = "stated") -> Cel
         return kept
 
     cell = timed(MODEL, chains)
-    samples = np.asarray(kept[0].samples)
+    if variances != "stated":
+        return cell
+    samples = np.asarray(kept[0].samples)  # For Figure 3.
     return {**cell, "chain": samples[0, :_SHOWN_DRAWS].round(5).tolist()}
 
 
