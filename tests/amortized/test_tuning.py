@@ -113,6 +113,25 @@ def test_a_stopped_trial_goes_on_from_where_it_was(tmp_path, given):
     assert not list(tmp_path.glob("*.partial"))
 
 
+def test_a_search_that_is_stopped_twice_goes_on_with_the_second_trial(tmp_path):
+    """And does not train another one over its checkpoint."""
+    vary, steps = {"width": (4, 5, 6)}, []
+
+    def stop_in(trial):
+        def stop(number, of, progress):
+            if (number, progress.step) == (trial, 20):
+                raise KeyboardInterrupt
+
+        return stop
+
+    for trial in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            tuned(tmp_path / "a.sqlite", vary, steps=40, watch=stop_in(trial))
+    tuned(tmp_path / "a.sqlite", vary, steps=40, watch=lambda n, of, p: steps.append((n, p.step)))
+    assert steps[0] == (2, 30)
+    assert {number for number, _ in steps} == {2, 3}
+
+
 def test_a_stopped_trial_goes_on_where_the_paper_has_sizes_of_its_own_for_the_model(tmp_path):
     steps = []
     settings = {name: value for name, value in PAPER.items() if name != "sizes"}

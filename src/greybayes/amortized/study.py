@@ -46,7 +46,7 @@ class Trial:
 
 
 def listed(study: "optuna.Study") -> list[Trial]:
-    """The trials of a study, the best first, and those that have no value last."""
+    """The trials of a study that were begun, the best first; those without a value last."""
     found = [
         Trial(
             trial.number,
@@ -57,6 +57,7 @@ def listed(study: "optuna.Study") -> list[Trial]:
             trial.user_attrs.get(ERROR),
         )
         for trial in study.get_trials(deepcopy=False)
+        if trial.state.name != "WAITING"
     ]
     return sorted(found, key=lambda t: (t.value is None, t.value or 0.0, t.number))
 
@@ -121,28 +122,40 @@ def suggested(trial: "optuna.Trial", name: str, choices: Choices) -> Any:
     return trial.suggest_float(name, float(low), float(high), log=log)
 
 
-def take_up(study: "optuna.Study", vary: Mapping[str, Choices], search: str) -> None:
-    """Trials that were interrupted are tried again, the last one first: it has a checkpoint.
-
-    Of a grid all that is left is queued then: its sampler takes an interrupted trial for a visit.
-    """
+def take_up(study: "optuna.Study", vary: Mapping[str, Choices]) -> None:
+    """Trials that were interrupted are tried again, the last one first: it has a checkpoint."""
     from optuna.trial import TrialState
 
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
     trials = study.get_trials(deepcopy=False)
     again = [trial.params for trial in reversed(trials) if _interrupted(trial)]
-    if again and search == "grid":
-        again += _untried(study, vary)
     ended = [trial.params for trial in _done(study)]
     ended += [t.system_attrs.get("fixed_params") for t in trials if t.state is TrialState.WAITING]
     for params in again:
         # Stopped between two of its settings, it has none that could be tried again.
         if set(params) == set(vary) and params not in ended:
             ended.append(params)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # It is an experiment of Optuna's.
-                study.enqueue_trial(params)
+            _queue(study, params)
+
+
+def queue_next(study: "optuna.Study", vary: Mapping[str, Choices]) -> None:
+    """Of a grid that was interrupted, what is next: its sampler takes such a trial for a visit.
+
+    One at a time: a trial that is interrupted then is the first again, with nothing before it.
+    """
+    from optuna.trial import TrialState
+
+    trials = study.get_trials(deepcopy=False)
+    waiting = any(trial.state is TrialState.WAITING for trial in trials)
+    if not waiting and any(map(_interrupted, trials)):
+        _queue(study, _untried(study, vary)[0])
+
+
+def _queue(study: "optuna.Study", params: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It is an experiment of Optuna's.
+        study.enqueue_trial(params)
 
 
 def is_left(study: "optuna.Study", vary: Mapping[str, Choices], search: str, n_trials: int) -> bool:

@@ -30,6 +30,7 @@ from greybayes.amortized.study import (
     listed,
     n_ended,
     open_study,
+    queue_next,
     sampler,
     suggested,
     take_up,
@@ -167,9 +168,11 @@ def tune(
 
     after = after or (lambda trials: None)
     with alone_with(Path(study)):
-        take_up(opened, vary, search)
+        take_up(opened, vary)
         after(listed(opened))
         while is_left(opened, vary, search, n_trials):
+            if search == "grid":
+                queue_next(opened, vary)
             opened.optimize(objective, n_trials=1, catch=(EstimatorError,))
             partial.unlink(missing_ok=True)
             after(listed(opened))
