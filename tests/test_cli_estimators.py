@@ -349,7 +349,7 @@ def test_where_estimate_needs_a_users_own_model_it_says_how_to_pass_it(folder):
     write_records("records.csv", records_of(estimator, 3))
     (folder / "ran").unlink()
     command = ("estimate", "a.estimator", "records.csv", "--json")
-    assert "pass it as model (--model plant.py:Plant for the commands estimate" in refused(*command)
+    assert "--model plant.py:Plant for the commands estimate" in refused(*command)
     assert not (folder / "ran").exists()
     printed = json.loads(ok(*command, "--model", "plant.py:Plant"))
     assert all("fit_percent" in each for each in printed["records"])

@@ -318,3 +318,12 @@ def test_a_notebook_shows_the_table_and_no_markup_of_names():
     assert "<td>0.804 to 1.196</td>" in text
     assert "misfit: " in text
     assert "<p>" not in estimate.replace(status=gb.Status.ok)._repr_html_()
+
+
+def test_names_are_no_markup():
+    """A name such as `y [/m]` is told as it is, and ends no program."""
+    estimate = gb.Estimate(("a [/b]",), np.ones(1), model="plant [red]")
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(estimate.table())
+    assert "a [/b]" in (text := console.export_text())
+    assert "plant [red]" in text

@@ -293,6 +293,11 @@ def test_an_empty_prior_has_an_empty_theta():
         ),
         (lambda: Fixed("fast"), "a Fixed got 'fast', expected a number or an array"),
         (lambda: Fixed(dist.Normal(0.0, 1.0)), "an unknown is gb.Parameter(prior)."),
+        (lambda: Parameter(dist.Uniform(2.0, 1.0)), "goes from 2.0 to 1.0: there is nothing"),
+        (lambda: Parameter(dist.Uniform(1.0, 1.0), shape=(2,)), "goes from 1.0 to 1.0"),
+        (lambda: Parameter(dist.TruncatedNormal(0.0, 1.0, low=3.0, high=1.0)), "goes from 3.0 to"),
+        (lambda: Parameter(dist.Poisson(3.0)), "Poisson is not of real numbers"),
+        (lambda: Parameter(dist.Binomial(3, 0.5)), "is not of real numbers"),
     ],
 )
 def test_a_wrong_declaration_is_refused(make, sentence):

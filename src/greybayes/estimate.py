@@ -242,13 +242,14 @@ class Estimate:
 
     def table(self, truth: Mapping[str, float] | None = None) -> "Table":
         """A table for a terminal; with the true values beside, where they are known."""
+        from rich.markup import escape
         from rich.table import Table
 
-        table, rows = Table(title=self._title or None), self.rows(truth)
+        table, rows = Table(title=escape(self._title) or None), self.rows(truth)
         for k, header in enumerate(rows[0] if rows else ()):
             table.add_column(header, justify="right" if k else "left")
         for row in rows:
-            table.add_row(*row.values())
+            table.add_row(*map(escape, row.values()))
         return table
 
     def _repr_html_(self) -> str:

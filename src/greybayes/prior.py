@@ -47,12 +47,31 @@ class Parameter:
                 f"a Parameter got {self.prior!r} as its prior, expected a distribution such as "
                 "dist.Uniform(0.0, 1.0); a known value is gb.Fixed(value)."
             )
+        _check_support(self.prior)
         own = self.prior.batch_shape + self.prior.event_shape
         if self.shape and own not in ((), self.shape):
             raise ModelError(f"a Parameter of shape {self.shape} got a prior of shape {own}.")
         prior = self.prior if own or not self.shape else self.prior.expand(self.shape)
         object.__setattr__(self, "prior", prior.to_event(len(prior.batch_shape)))
         object.__setattr__(self, "shape", own or self.shape)
+
+
+def _check_support(prior: dist.Distribution) -> None:
+    """Refuse a prior that is not of real numbers, or that has nothing between its ends."""
+    support, name = prior.support, type(prior).__name__
+    if support is None or support.is_discrete:
+        raise ModelError(
+            f"the prior {name} is not of real numbers, expected a continuous one such as "
+            "dist.Uniform(0.0, 1.0); a whole number that is known is a field of the model."
+        )
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint
+    low, high = (getattr(support, end, None) for end in ("lower_bound", "upper_bound"))
+    if low is not None and high is not None and not np.all(np.asarray(low) < np.asarray(high)):
+        raise ModelError(
+            f"the prior {name} goes from {low} to {high}: there is nothing between them. Give the "
+            "smaller one first; a known value is gb.Fixed(value)."
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -398,7 +398,8 @@ def test_a_file_never_runs_the_program_that_it_names(compiled, tmp_path, monkeyp
     plain = again.estimate(record, engine="numpy")  # Needs no model.
     np.testing.assert_allclose(plain.mean, expected, atol=1e-5)
     sentence = (
-        r"plant\.py:Plant, which is not one of ours: pass it as model \(--model plant\.py:Plant"
+        r"plant\.py:Plant, which is not one of ours: pass it as model "
+        r"\(gb.load\(FILE, model=...\) in Python, --model plant\.py:Plant"
     )
     for need in (lambda: again.model, lambda: again.estimate(record), lambda: bayes_risk(again, 9)):
         with pytest.raises(EstimatorError, match=sentence):

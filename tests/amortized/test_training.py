@@ -17,6 +17,7 @@ from greybayes.amortized.paper import PaperSettings
 from greybayes.amortized.training import Experiment, Settings, optimiser, rate
 from greybayes.errors import EstimatorError
 from greybayes.inputs import Cosine
+from greybayes.zoo.linear_gaussian import LinearGaussian
 
 # Settings.
 
@@ -90,6 +91,14 @@ def test_steps_among_the_settings_are_the_steps(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         gb.train("linear-gaussian", settings={"steps": 30})
     assert (asked["settings"].steps, asked["minutes"]) == (30, None)
+
+
+def test_a_class_is_a_model_with_its_own_fields(tmp_path):
+    """In a training, and where a file is read."""
+    estimator = train_tiny(LinearGaussian, steps=10)
+    assert estimator.header["model"]["name"] == "linear-gaussian"
+    file = estimator.save(tmp_path / "a.estimator")
+    assert isinstance(gb.load(file, model=LinearGaussian).model, LinearGaussian)
 
 
 # The optimiser.

@@ -162,7 +162,8 @@ def test_a_cell_is_computed_anew_where_its_network_has_changed(tmp_path):
         given.cell("ours", lambda: {"call": len(calls.append(1) or calls)}, network)
     assert given.journal.cells["ours"]["call"] == len(calls) == 2
     # And those of the two parts that use a shipped network say so.
-    for part, cells in (("growth1", growth1.ESSENTIAL[1:]), ("growth2", growth2.ESSENTIAL[:2])):
+    chains = (*growth1.ESSENTIAL[1:], growth1.VARIANT)
+    for part, cells in (("growth1", chains), ("growth2", growth2.ESSENTIAL[:2])):
         told = read(Path(__file__).parents[2] / run.FOLDER / f"{part}.json")["cells"]
         sources = {name: cell["source"] for name, cell in told.items() if "source" in cell}
         assert set(sources) == set(cells)

@@ -14,7 +14,7 @@ from greybayes.amortized import forward, typical
 from greybayes.amortized.built_in import check_built_in
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.forward import Outputs
-from greybayes.amortized.header import check_header
+from greybayes.amortized.header import OWN, check_header
 from greybayes.amortized.line import Line
 from greybayes.amortized.mixture import Mixture
 from greybayes.amortized.store import read_file, write_file
@@ -102,6 +102,11 @@ class Estimator:
 
     def save(self, path: str | Path) -> Path:
         """Write the file, whole or not at all."""
+        if self.header["architecture"]["network"] == OWN:
+            raise EstimatorError(
+                "an estimator with a network of your own cannot be saved: its file would not hold "
+                "that module. Keep it in the program that trained it."
+            )
         write_file(path, dict(self.header), dict(self.arrays))
         return Path(path)
 
@@ -129,7 +134,9 @@ class Estimator:
             check_built_in(header)
         else:
             from greybayes.amortized.identity import check_identity
+            from greybayes.zoo import get_model
 
+            model = get_model(model)  # A class, too.
             check_identity(model, header)
             estimator.__dict__["model"] = model
         return estimator

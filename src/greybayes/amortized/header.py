@@ -5,6 +5,8 @@ from typing import Any
 
 from greybayes.errors import EstimatorError
 
+OWN = "own"
+"""The name of a network that is a user's own module."""
 _NUMBER = (int, float)
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "package": str,

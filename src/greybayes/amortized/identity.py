@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from greybayes.amortized.built_in import check_path, check_priors
+from greybayes.amortized.header import OWN
 from greybayes.amortized.heads import Lines, Unconstrained, line_of
 from greybayes.amortized.line import Line
 from greybayes.amortized.training import (
-    OWN,
     Architecture,
     Experiment,
     Weights,
@@ -80,8 +80,8 @@ def model_of(name: str) -> Model:
     if name not in MODELS:
         raise EstimatorError(
             f"the file is for the model {name}, which is not one of ours: pass it as model "
-            f"(--model {name} for the commands estimate and diagnose, greybayes train {name} "
-            "--resume FILE)."
+            f"(gb.load(FILE, model=...) in Python, --model {name} for the commands estimate and "
+            f"diagnose, greybayes train {name} --resume FILE)."
         )
     return get_model(name)
 

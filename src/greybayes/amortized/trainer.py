@@ -15,7 +15,7 @@ from jaxtyping import Array
 from greybayes._version import __version__
 from greybayes.amortized import loop, paper, training, typical
 from greybayes.amortized.estimator import Estimator
-from greybayes.amortized.header import check_checkpoint
+from greybayes.amortized.header import OWN, check_checkpoint
 from greybayes.amortized.heads import line_of
 from greybayes.amortized.identity import (
     check_identity,
@@ -67,8 +67,9 @@ def train(
     """
     given = dict(settings or {})
     check_asked(preset, minutes, steps, seed, given)
-    name = name or (model if isinstance(model, str) else _name(model))
-    model = get_model(model)
+    plant = get_model(model)
+    name = name or (model if isinstance(model, str) else _name(plant))
+    model = plant
     experiment = experiment_of(model, inputs, n_steps, seed)
     module = None
     if isinstance(network, str):
@@ -298,7 +299,7 @@ def _saver(
 def _estimator(name: str, experiment: Experiment, trained: Trained, seconds: float) -> Estimator:
     architecture = trained.settings.architecture
     if trained.is_own:
-        architecture = architecture._replace(network=training.OWN)
+        architecture = architecture._replace(network=OWN)
     architecture = architecture.complete
     header = {
         **_common(name, experiment),

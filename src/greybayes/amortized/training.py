@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from greybayes._devices import without_ynnpack
 from greybayes.amortized.channels import Scaling
+from greybayes.amortized.header import OWN
 from greybayes.amortized.heads import HEADS, Head, Lines, normalised_error
 from greybayes.amortized.network import Network, OneByOne, all_sizes, check_sizes, make_network
 from greybayes.amortized.soap import scale_by_soap
@@ -149,10 +150,6 @@ class Experiment(NamedTuple):
         if self.design.is_random:
             return None
         return self.design.draw(jr.key(0), self.n_steps, self.model.dt)
-
-
-OWN = "own"
-"""The name of a network that is a user's own module."""
 
 
 class Architecture(NamedTuple):

@@ -44,12 +44,13 @@ def print_estimates(
         told = {"model": model, "method": method, "records": rows}
         return print_json(told | ({"report": str(report)} if report else {}))
     from rich.console import Console
+    from rich.markup import escape
 
     from greybayes.estimate import truth_of
 
     for record, estimate, fit, misfit, others in results:
         table = estimate.table(truth_of(record, estimate.names))
-        table.title = record.name or None
+        table.title = escape(record.name) if record.name else None
         told = [f"fit {fit['fit_percent']:.1f} %"] if fit else []
         table.caption = "; ".join([*told, *_refined(estimate), *_limits(estimate)]) or None
         Console().print(table)

@@ -205,10 +205,13 @@ class Calibration:
 
     def table(self) -> "Table":
         """A table for a terminal: coverage in per cent, and the verdicts."""
+        from rich.markup import escape
         from rich.table import Table
 
         facts = self.to_dict()
-        table = Table(title=f"{self.model or 'posterior'} · coverage over {self.n_draws} draws")
+        table = Table(
+            title=f"{escape(self.model or 'posterior')} · coverage over {self.n_draws} draws"
+        )
         table.add_column("parameter")
         for title in (*(f"{label} %" for label in facts["standard_errors"]), "p"):
             table.add_column(title, justify="right")
@@ -216,7 +219,7 @@ class Calibration:
         for row in (*facts["parameters"], facts["joint"]):
             shares = [f"{100 * share:.1f}" for share in row["coverage"].values()]
             p = "< 0.001" if row["p_value"] < 0.001 else f"{row['p_value']:.2g}"
-            table.add_row(row["name"], *shares, p, row["verdict"])
+            table.add_row(escape(row["name"]), *shares, p, row["verdict"])
         errors = [f"± {100 * error:.1f}" for error in self.standard_errors]
         table.add_row("standard error", *errors, "", "", style="dim")
         return table

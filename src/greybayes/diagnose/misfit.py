@@ -133,6 +133,7 @@ class Misfit:
 
     def table(self) -> "Table":
         """A table for a terminal."""
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table(title=f"checks of the fit · {self.status.value}")
@@ -141,8 +142,8 @@ class Misfit:
         for check, adjusted in zip(self.checks, self.adjusted, strict=True):
             low, high = check.expected or (None, None)
             table.add_row(
-                check.label,
-                check.output,
+                escape(check.label),
+                escape(check.output),
                 f"{check.value:.3g}",
                 "" if low is None else f"{low:.3g} to {high:.3g}",
                 f"{check.p:.2g}",
