@@ -64,13 +64,11 @@ def _check_support(prior: dist.Distribution) -> None:
             f"the prior {name} is not of real numbers, expected a continuous one such as "
             "dist.Uniform(0.0, 1.0); a whole number that is known is a field of the model."
         )
-    while hasattr(support, "base_constraint"):
-        support = support.base_constraint
-    low, high = (getattr(support, end, None) for end in ("lower_bound", "upper_bound"))
-    if low is not None and high is not None and not np.all(np.asarray(low) < np.asarray(high)):
+    kind, ends = _kind(support)
+    if kind == "interval" and not np.all(np.asarray(ends[0]) < np.asarray(ends[1])):
         raise ModelError(
-            f"the prior {name} goes from {low} to {high}: there is nothing between them. Give the "
-            "smaller one first; a known value is gb.Fixed(value)."
+            f"the prior {name} goes from {ends[0]} to {ends[1]}: there is nothing between "
+            "them. Give the smaller one first; a known value is gb.Fixed(value)."
         )
 
 
