@@ -111,7 +111,7 @@ class Estimator:
         return Path(path)
 
     @classmethod
-    def load(cls, path: str | Path, model: "Model | None" = None) -> "Estimator":
+    def load(cls, path: str | Path, model: "Model | type[Model] | None" = None) -> "Estimator":
         """Read a file. Where the model is a user's own, pass it; it must be the one trained for.
 
         A file may hold half of each number's digits, to be small; here they are single.
@@ -230,7 +230,7 @@ class Estimator:
         return found._replace(theta=found.theta.astype(float))
 
 
-def load(name: str | Path, model: "Model | None" = None) -> Estimator:
+def load(name: str | Path, model: "Model | type[Model] | None" = None) -> Estimator:
     """A pretrained estimator by name, or one from a file.
 
     >>> load("growth2").header["model"]["name"]

@@ -40,7 +40,7 @@ _FAULTS = 4
 
 
 def train(
-    model: Model | str,
+    model: Model | type[Model] | str,
     *,
     name: str | None = None,
     minutes: float | None = None,

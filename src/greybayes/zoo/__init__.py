@@ -45,7 +45,7 @@ def catalogue() -> list[dict[str, Any]]:
     return json.loads(CATALOGUE.read_text())
 
 
-def get_model(model: "Model | str") -> "Model":
+def get_model(model: "Model | type[Model] | str") -> "Model":
     """A model from itself, from a built-in name, or from `file.py:Class`.
 
     >>> get_model("growth2").prior.names
