@@ -67,9 +67,9 @@ def train(
     """
     given = dict(settings or {})
     check_asked(preset, minutes, steps, seed, given)
-    plant = get_model(model)
-    name = name or (model if isinstance(model, str) else _name(plant))
-    model = plant
+    given_name = model if isinstance(model, str) else None
+    model = get_model(model)
+    name = name or given_name or _name(model)
     experiment = experiment_of(model, inputs, n_steps, seed)
     module = None
     if isinstance(network, str):

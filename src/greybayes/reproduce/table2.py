@@ -199,4 +199,4 @@ def _luck(cells: Mapping[str, Cell]) -> str:
         f"{better} of the two by which it was not chosen it is better than {size}."
     )
     overlap = min(usual) <= max(best)
-    return told + (" The two ranges overlap: a seed changes more than the size." if overlap else "")
+    return told + (" The two ranges overlap." if overlap else "")
