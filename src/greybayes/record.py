@@ -242,6 +242,31 @@ def write_records(path: str | os.PathLike[str], records: Record | Sequence[Recor
     write_atomically(path, data)
 
 
+def check_order(record: Record, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> None:
+    """Refuse channels that bear the model's names in another order: they are taken as they stand.
+
+    >>> check_order(Record([[1.0, 2.0]], outputs=["b", "a"]), ("a", "b"), ())
+    Traceback (most recent call last):
+    greybayes.errors.RecordError: the record has the outputs b, a in another order than the model,
+    a, b; put its columns in that order, or read it with read_records(FILE, outputs=model.outputs).
+    """
+    if (record.outputs, record.inputs) == (outputs, inputs):
+        return
+    told = {"outputs": (record.outputs, outputs), "inputs": (record.inputs, inputs)}
+    for kind, (given, expected) in told.items():
+        if given != expected and set(given) == set(expected):
+            raise RecordError(
+                f"{label(record)} has the {kind} {', '.join(given)} in another order than the "
+                f"model, {', '.join(expected)}; put its columns in that order, or read it with "
+                f"read_records(FILE, {kind}=model.{kind})."
+            )
+
+
+def label(record: Record) -> str:
+    """What a sentence calls a record."""
+    return f"record {record.name}" if record.name else "the record"
+
+
 def _located(values: dict[str, Any], source: str) -> Record:
     try:
         return Record(**values)

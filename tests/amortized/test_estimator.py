@@ -31,7 +31,7 @@ from greybayes.amortized.identity import (
 )
 from greybayes.amortized.risk import bayes_risk
 from greybayes.amortized.trained_for import design_text
-from greybayes.errors import EstimatorError
+from greybayes.errors import EstimatorError, RecordError
 from greybayes.zoo.fir import Fir
 
 # Interval supports; a vector with a multivariate prior; no inputs; positive supports.
@@ -246,6 +246,17 @@ def test_a_record_it_was_not_trained_for_is_refused(lg, case, engine):
     sentence = str(error.value)
     assert "record tank 3" in sentence  # Which of the records.
     assert [word for word in words if word not in sentence] == [], sentence
+
+
+@pytest.mark.parametrize("engine", ["jax", "numpy"])
+def test_channels_of_the_models_names_in_another_order_are_refused(compiled, engine):
+    animals = untrained("lotka-volterra")
+    good = records_of(animals, 1)[0]
+    unnamed = changed(good, outputs=("y1", "y2"))
+    found = [animals.estimate(each, engine=engine).mean for each in (good, unnamed)]
+    assert np.array_equal(*found)
+    with pytest.raises(RecordError, match="predators, prey in another order"):
+        animals.estimate(changed(good, outputs=good.outputs[::-1]), engine=engine)
 
 
 def test_the_refusal_of_an_input_names_the_one_it_was_trained_for(compiled):

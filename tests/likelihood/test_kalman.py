@@ -190,3 +190,9 @@ def test_what_is_linear_gaussian_is_found(model):
 def test_a_record_of_another_shape_is_a_sentence():
     with pytest.raises(RecordError, match=r"has 1 outputs and 1 inputs; TwoStates has 2 and 1"):
         kalman_filter(TwoStates(), [0.5], gb.Record(np.zeros((3, 1)), np.zeros(3)))
+
+
+def test_channels_of_the_models_names_in_another_order_are_a_sentence():
+    record = gb.Record(np.zeros((3, 2)), np.zeros(3), outputs=("z", "y"))
+    with pytest.raises(RecordError, match="z, y in another order than the model, y, z"):
+        kalman_filter(TwoStates(), [0.5], record)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from greybayes.errors import EstimatorError
-from greybayes.record import Record
+from greybayes.record import Record, check_order, label
 
 # How far a record's input may be from the one trained for, as a share of the range of that.
 _SAME_INPUT = 1e-3
@@ -38,10 +38,12 @@ class TrainedFor(NamedTuple):
         return y, None
 
     def _outputs(self, records: list[Record]) -> Float[np.ndarray, "batch steps output"]:
-        n_steps, dt, outputs = (self.header[name] for name in ("n_steps", "dt", "outputs"))
+        n_steps, dt = self.header["n_steps"], self.header["dt"]
+        outputs, inputs = tuple(self.header["outputs"]), tuple(self.header["inputs"])
         for record in records:
             if record.y.shape != (n_steps, len(outputs)):
                 raise _refusal(record, self._wrong_shape(record))
+            check_order(record, outputs, inputs)
             if record.dt is None and record.times is not None:
                 raise _refusal(
                     record,
@@ -196,4 +198,4 @@ def _largest_difference(trained: Float[np.ndarray, "steps input"]) -> float:
 
 
 def _refusal(record: Record, why: str) -> EstimatorError:
-    return EstimatorError(f"{f'record {record.name}' if record.name else 'the record'} {why}")
+    return EstimatorError(f"{label(record)} {why}")

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from greybayes.errors import RecordError
 from greybayes.model import Model
-from greybayes.record import Record
+from greybayes.record import Record, check_order, label
 
 
 class Measured(NamedTuple):
@@ -25,14 +25,14 @@ def measured(model: Model, record: Record) -> Measured:
     A record without u takes the input of the model's own design, where that is not random.
     """
     n_steps, name = record.n_steps, type(model).__name__
-    label = _label(record)
+    called = label(record)
     if record.dt is not None and abs(record.dt - model.dt) > 1e-3 * model.dt:
         raise RecordError(
-            f"{label} has dt = {record.dt:g}, {name} has {model.dt:g}; resample the record, or set "
-            "dt in the model."
+            f"{called} has dt = {record.dt:g}, {name} has {model.dt:g}; resample the record, or "
+            "set dt in the model."
         )
     if record.dt is None and record.times is not None:
-        raise RecordError(f"{label} has uneven times; resample it at dt = {model.dt:g}.")
+        raise RecordError(f"{called} has uneven times; resample it at dt = {model.dt:g}.")
     u = record.u
     if u is None and not model.inputs:
         u = np.zeros((n_steps, 0))
@@ -40,19 +40,16 @@ def measured(model: Model, record: Record) -> Measured:
         u = np.asarray(model.design.draw(jr.key(0), n_steps, model.dt), float)
     if u is None:
         raise RecordError(
-            f"{label} has no input; {name} has {', '.join(model.inputs)}. Name its columns: "
+            f"{called} has no input; {name} has {', '.join(model.inputs)}. Name its columns: "
             "FILE:u=COLUMN."
         )
     if record.y.shape[1] != len(model.outputs) or u.shape[1] != len(model.inputs):
         raise RecordError(
-            f"{label} has {record.y.shape[1]} outputs and {u.shape[1]} inputs; "
+            f"{called} has {record.y.shape[1]} outputs and {u.shape[1]} inputs; "
             f"{name} has {len(model.outputs)} and {len(model.inputs)}."
         )
+    check_order(record, model.outputs, model.inputs)
     return Measured(record.y, u)
-
-
-def _label(record: Record) -> str:
-    return f"record {record.name}" if record.name else "the record"
 
 
 def measured_batch(model: Model, records: Sequence[Record]) -> Measured:
@@ -69,7 +66,7 @@ def measured_batch(model: Model, records: Sequence[Record]) -> Measured:
         if record.n_steps < 2 or np.isnan(record.y).all():
             seen = int((~np.isnan(record.y)).any(1).sum())
             raise RecordError(
-                f"{_label(record)} has {seen} samples that were measured; expected two or more to "
+                f"{label(record)} has {seen} samples that were measured; expected two or more to "
                 "learn from."
             )
     longest = max(len(each.y) for each in signals)
