@@ -374,6 +374,19 @@ def test_mat_vectors_either_way_and_matrices(tmp_path):
     assert record.outputs == ("m1", "m2")
 
 
+def test_a_mat_file_may_hold_the_sampling_time_as_a_number(tmp_path):
+    y = column(1, 2, 3)
+    assert read_records(put_mat(tmp_path, y=y, Ts=0.02))[0].dt == 0.02
+    assert read_records(put_mat(tmp_path, y=y, dt=0.5))[0].dt == 0.5
+    path = put_mat(tmp_path, y=y, Ts=0.02, t=column(0, 1, 2))
+    assert read_records(path)[0].dt == 1.0  # Times tell more than a number beside them.
+    assert read_records(f"{path}:t=")[0].dt == 0.02
+    assert read_records(f"{path}:dt=1")[0].dt == 1.0
+    assert read_records(put_mat(tmp_path, y=y, Ts=column(1, 2, 3)))[0].dt is None
+    with pytest.raises(RecordError, match="dt is -1"):
+        read_records(put_mat(tmp_path, y=y, Ts=-1))
+
+
 def test_mat_cells_are_records(tmp_path):
     rows = [[[[1], [2]]], [[[3], [4], [5]]]]
     path = put_mat(tmp_path, y=cells(rows), u=cells(rows), n=2)

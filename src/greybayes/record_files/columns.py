@@ -43,6 +43,8 @@ def fields_of(
     if chosen.t:
         advice = "give times as numbers, or leave them out with t="
         times = table.numbers(chosen.t, advice).ravel()
+    elif "dt" not in options and (beside := _beside(table, chosen.all)) is not None:
+        options = {**options, "dt": beside}
     theta = [n for n in table.columns if n.startswith(THETA) and n not in chosen.all]
     values = {n: table.numbers(n) for n in theta}
     found = []
@@ -125,6 +127,14 @@ def _known_times(
         return None
     check_times(times, lambda k: where(int(index[k])))
     return times
+
+
+def _beside(table: Table, taken: Sequence[str]) -> float | None:
+    """The one number called dt or Ts that a MAT file may hold beside its signals."""
+    given = (table.columns[n] for n in ("dt", "Ts") if n in table.columns and n not in taken)
+    is_mat = table.kind == "variable"
+    numbers = (v.item() for v in given if is_mat and isinstance(v, np.ndarray) and v.size == 1)
+    return next(numbers, None)
 
 
 def _timing(
