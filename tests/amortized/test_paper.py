@@ -2,12 +2,13 @@
 
 import functools
 import itertools
+import json
 import math
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers.commands import ok
+from helpers.commands import ok, run
 from helpers.tiny import N_STEPS, NEVER, assert_same_weights, records_of, run_killed, stop_at
 
 import greybayes as gb
@@ -179,7 +180,7 @@ def test_each_model_of_the_paper_has_its_own(model, network, sizes, learning_rat
     ("changes", "words"),
     [
         ({"n_thetas": 1}, "P is 1, expected 2 or more"),
-        ({"batch": 1000}, "do not fill a batch of 1000; raise P or M"),
+        ({"batch": 1000}, "do not fill a batch of 1000; raise n_thetas or n_paths"),
         ({"steps": 10}, "there is no setting steps"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
         ({"training_share": 1.0}, "training_share is 1.0, .* more than 0 and less than 1"),
@@ -196,6 +197,31 @@ def test_settings_that_cannot_be_are_a_sentence(changes, words):
 def test_what_paper_mode_does_not_know_is_refused_and_not_ignored(given):
     with pytest.raises(EstimatorError, match="paper"):
         gb.train("linear-gaussian", preset="paper", n_steps=N_STEPS, settings=SETTINGS, **given)
+
+
+def test_an_estimate_outside_the_prior_is_printed_and_said_not_to_be_checked(trained, tmp_path):
+    """The paper's networks have a linear output, which knows no bounds."""
+    bias = "head.out.bias"
+    arrays = {**trained.arrays, bias: trained.arrays[bias] + 10}
+    gb.Estimator(trained.header, arrays).save(tmp_path / "a.estimator")
+    (record,) = records_of(trained, 1)
+    gb.write_records(tmp_path / "a.csv", record)
+    files = tmp_path / "a.estimator", tmp_path / "a.csv", "--validate", tmp_path / "a.csv"
+    result = run("estimate", *files, "--check")
+    assert result.exit_code == 0
+    assert "│ a " in result.stdout
+    assert "not checked: a = " in result.stderr
+    assert result.stderr.count("outside the support") == 1  # Check and validation tell the same.
+    (told,) = json.loads(ok("estimate", *files, "--check", "--json"))["records"]
+    assert "outside the support of its prior" in told["not_computed"][0]
+    assert "check" not in told
+
+
+def test_info_tells_epochs(trained, tmp_path):
+    trained.save(tmp_path / "a.estimator")
+    facts = json.loads(ok("info", tmp_path / "a.estimator", "--json"))
+    assert facts["epochs"] == 12
+    assert "steps" not in facts
 
 
 # Killed, interrupted, resumed.

@@ -102,7 +102,18 @@ def test_what_cannot_be_computed_is_said_and_left_out(u):
     assert found.compared is None
     assert found.misfit is None
     assert any("outside the support" in trouble for trouble in found.troubles)
-    assert verdict(found).grade == CARE
+    told = verdict(found)
+    assert told.grade == BAD
+    assert "and it is not to be trusted yet, because q is outside the prior" in told.how_good
+    # It is the network that knows no bounds.
+    assert "without the preset paper" in told.next_step
+    assert "--refine" not in told.next_step
+
+
+def test_a_network_without_a_posterior_is_not_told_to_refine(u):
+    mean = Estimate(("theta[0]", "theta[1]"), np.array([1.0, 0.5]), method="deepbayes")
+    assert "--refine" not in verdict(examine(FIR, fir(u, offset=2.0), mean)).next_step
+    assert "--refine" not in verdict(examine(FIR, fir(u), mean)).next_step
 
 
 @pytest.mark.accuracy

@@ -138,8 +138,8 @@ def run(
     rows = split_by_theta(paths, settings.n_paths, settings.training_share, settings.seed)
     if len(rows.training) < settings.batch:
         raise EstimatorError(
-            f"{len(rows.training)} training paths do not fill a batch of {settings.batch}; raise P "
-            "or M."
+            f"{len(rows.training)} training paths do not fill a batch of {settings.batch}; "
+            "raise n_thetas or n_paths."
         )
     # The paper's networks read y as it is; scales of 1 say so in the file.
     scaling = as_it_is(experiment)

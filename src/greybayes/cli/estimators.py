@@ -1,6 +1,7 @@
 """Commands about estimators: `train`, `estimate`, `info`."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -307,7 +308,7 @@ def _facts(estimator: "Estimator") -> dict[str, Any]:
         "input": design_text(header["input"]) if header["inputs"] else "none",
         "network": header["architecture"]["network"],
         "weights": header["n_weights"],
-        "steps": header["settings"].get("steps") or last.get("epoch"),
+        **_how_long(header["settings"], last),
         "seed": header["settings"]["seed"],
         **{name: header["settings"].get(name) for name in ("batch", "learning_rate")},
         "sizes": header["architecture"]["sizes"],
@@ -319,6 +320,13 @@ def _facts(estimator: "Estimator") -> dict[str, Any]:
     return facts | ({"bayes_risk": header["bayes_risk"]} if "bayes_risk" in header else {})
 
 
+def _how_long(settings: Mapping[str, Any], last: Mapping[str, Any]) -> dict[str, Any]:
+    """The steps of a training, or the epochs of one in paper mode."""
+    if "steps" in settings:
+        return {"steps": settings["steps"]}
+    return {"epochs": last.get("epoch")}
+
+
 def _training(estimator: "Estimator") -> dict[str, Any]:
     """How it was trained, for the report of an estimate."""
     told = {key: value for key, value in _facts(estimator).items() if key not in _NOT_OF_TRAINING}
@@ -326,10 +334,9 @@ def _training(estimator: "Estimator") -> dict[str, Any]:
 
 
 def _sentence(facts: dict[str, Any], estimator: "Estimator") -> str:
-    epochs = "steps" not in estimator.header["settings"]
-    unit, what = ("epochs", "loss") if epochs else ("steps", "risk")
+    unit, what = ("epochs", "loss") if "epochs" in facts else ("steps", "risk")
     return (
-        f"{facts['weights']} weights, {facts['steps']} {unit} in {facts['seconds']:.0f} s, "
+        f"{facts['weights']} weights, {facts[unit]} {unit} in {facts['seconds']:.0f} s, "
         f"validation {what} {facts['validation']:.4f}, {facts['share_diverged']:.1%} diverged"
     )
 

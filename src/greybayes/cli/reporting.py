@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from greybayes.cli.base import Json, app, bar, check_output, print_json, print_table
-from greybayes.errors import RecordError
+from greybayes.errors import GreybayesError, RecordError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,13 +126,15 @@ def with_input(
 class Looks(NamedTuple):
     """What was looked at beside the estimates."""
 
-    checks: "Sequence[Misfit] | None"
-    """One for each estimate, where they were asked for."""
+    checks: "Sequence[Misfit | None] | None"
+    """One for each estimate, where they were asked for; None for one that could not be made."""
     validation: "Sequence[Sequence[Comparison]]"
     """For each estimate, one for each validation record."""
     fits: Sequence[Mapping[str, float]] = ()
     """For each estimate, as `fit_of` gives it; also where the model has process noise."""
     report: Path | None = None
+    troubles: Sequence[Sequence[str]] = ()
+    """For each estimate, what could not be computed, and why."""
 
 
 def look(
@@ -152,6 +154,16 @@ def look(
 
     checks, compared, fits = None, [[]] * len(records), [{}] * len(records)
     of_report = [None] * len(records)
+    troubles: list[list[str]] = [[] for _ in records]
+
+    def tried(what, record: "Record", k: int):
+        """What an estimate gives; where it gives nothing, its table is printed all the same."""
+        try:
+            return what(model, record, estimates[k], key=seed)
+        except GreybayesError as error:
+            troubles[k].append(str(error))
+            return None
+
     if report is not None:
         from greybayes.report import write_report
 
@@ -170,17 +182,18 @@ def look(
         fits = [{} if each.compared is None else each.compared.fit for each in found]
         of_report = [each.misfit for each in found]
     elif validation:
-        compared = [
-            [compare_output(model, record, estimate, key=seed) for record in validation]
-            for estimate in estimates
+        of_all = [
+            [tried(compare_output, record, k) for record in validation]
+            for k in range(len(estimates))
         ]
+        compared = [[each for each in of_one if each is not None] for of_one in of_all]
     if check:
         checks = []
         with bar(f"Checking {len(records)} records", len(records)) as tell:
-            for record, estimate, misfit in zip(records, estimates, of_report, strict=True):
-                checks.append(misfit or check_fit(model, record, estimate, key=seed))
+            for k, record in enumerate(records):
+                checks.append(of_report[k] or tried(check_fit, record, k))
                 tell(len(checks))
-    return Looks(checks, compared, fits, report)
+    return Looks(checks, compared, fits, report, [list(dict.fromkeys(each)) for each in troubles])
 
 
 @app.command(epilog="Example: greybayes compare map.json cme-mh.json -o compared.png")

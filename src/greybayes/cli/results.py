@@ -33,13 +33,15 @@ def print_estimates(
     if looks is not None:
         fits = [fit or other for fit, other in zip(fits, looks.fits, strict=True)]
     report = None if looks is None else looks.report
-    results = zip(records, estimates, fits, checks, validation, strict=True)
+    troubles = [[]] * len(records) if looks is None else looks.troubles
+    results = zip(records, estimates, fits, checks, validation, troubles, strict=True)
     if as_json:
         rows = [
             {"record": record.name, **estimate.to_dict(), **fit}
             | ({} if misfit is None else {"check": misfit.to_dict()})
             | ({"validation": [each.to_dict() for each in others]} if others else {})
-            for record, estimate, fit, misfit, others in results
+            | ({"not_computed": trouble} if trouble else {})
+            for record, estimate, fit, misfit, others, trouble in results
         ]
         told = {"model": model, "method": method, "records": rows}
         return print_json(told | ({"report": str(report)} if report else {}))
@@ -48,15 +50,17 @@ def print_estimates(
 
     from greybayes.estimate import truth_of
 
-    for record, estimate, fit, misfit, others in results:
+    for record, estimate, fit, misfit, others, trouble in results:
         table = estimate.table(truth_of(record, estimate.names))
         table.title = escape(record.name) if record.name else None
         told = [f"fit {fit['fit_percent']:.1f} %"] if fit else []
         table.caption = "; ".join([*told, *_refined(estimate), *_limits(estimate)]) or None
         Console().print(table)
+        label = record.name or "the record"
         if estimate.status is not Status.ok:
-            label = record.name or "the record"
             typer.echo(f"{label}: {estimate.status.value}: {estimate.status.sentence}", err=True)
+        for sentence in trouble:
+            typer.echo(f"{label}: not checked: {sentence}", err=True)
         if misfit is not None:
             Console().print(misfit.table())
             typer.echo(misfit.sentence, err=misfit.status is not Status.ok)

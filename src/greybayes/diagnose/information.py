@@ -9,6 +9,7 @@ from greybayes.errors import ModelError
 from greybayes.estimate import Estimate
 from greybayes.prior import Prior
 
+OUTSIDE = "outside the prior"
 AT_THE_BOUND = "at the bound"
 LIKE_THE_PRIOR = "no more information than the prior"
 # An exponential that begins at a bound has its mean one standard deviation away, a normal whose top
@@ -48,6 +49,8 @@ def prior_spread(prior: Prior) -> Float[np.ndarray, " param"]:
 def information(prior: Prior, estimate: Estimate) -> list[Information]:
     """For each parameter, whether it is at a bound and whether the record said anything of it.
 
+    One outside the prior comes from the paper's networks, which know no bounds.
+
     >>> import numpyro.distributions as dist
     >>> from greybayes.prior import Parameter
     >>> prior = Prior({name: Parameter(dist.Uniform(0.0, 1.0)) for name in "abc"})
@@ -60,14 +63,15 @@ def information(prior: Prior, estimate: Estimate) -> list[Information]:
     std = estimate.std
     found = []
     for i, (name, low, high) in enumerate(zip(prior.names, *prior.bounds, strict=True)):
-        distance = min(abs(estimate.mean[i] - low), abs(high - estimate.mean[i]))
+        distance = min(estimate.mean[i] - low, high - estimate.mean[i])
         known = std is not None and np.isfinite(std[i] / spread[i])
         share = float(std[i] / spread[i]) if known and std is not None else None
         like_prior = share is not None and share > _LEARNT
         # What knows nothing reaches all bounds.
         reach = 0.0 if share is None else min(_LEANS * share, _NEAR) * spread[i]
         leans = not like_prior and distance < reach
-        flags = [AT_THE_BOUND] if leans or distance < _TOUCHES * spread[i] else []
+        at_the_bound = leans or distance < _TOUCHES * spread[i]
+        flags = [OUTSIDE] if distance < 0 else [AT_THE_BOUND] if at_the_bound else []
         flags += [LIKE_THE_PRIOR] if like_prior else []
         found.append(Information(name, tuple(flags), share))
     return found

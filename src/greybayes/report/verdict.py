@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from greybayes.diagnose.information import AT_THE_BOUND, LIKE_THE_PRIOR
+from greybayes.diagnose.information import AT_THE_BOUND, LIKE_THE_PRIOR, OUTSIDE
 from greybayes.diagnose.misfit import advice
 from greybayes.diagnose.output import Comparison
 from greybayes.errors import Status
@@ -46,7 +46,7 @@ def verdict(found: Findings) -> Verdict:
     }[grade]
     reasons = [*bad, *care]
     because = f", because {_and(reasons[:2])}" if reasons else ""
-    joint = ", and " if grade == GOOD else ", but "
+    joint = ", and " if grade == GOOD or found.compared is None else ", but "
     how_good = f"{capital(_how_good(found))}{joint}{trust}{because}."
     return Verdict(grade, how_good, f"Next: {'; and '.join(_steps(found)[:2])}.")
 
@@ -86,6 +86,9 @@ def _objections(found: Findings) -> tuple[list[str], list[str]]:
         bad.append("the network finds the record unlike all that it was trained on")
     elif status is not Status.ok:
         bad.append(f"the method ended {status.value}")
+    outside = _flagged(found, OUTSIDE)
+    if outside:
+        bad.append(f"{_are(outside)} outside the prior")
     if found.misfit is not None and found.misfit.status is not Status.ok:
         bad.append("the model with this estimate can hardly have made the record")
     if found.misfit is None or found.compared is None:
@@ -96,23 +99,34 @@ def _objections(found: Findings) -> tuple[list[str], list[str]]:
         care.append("it fits the validation worse than the record it was estimated from")
     elif any(m is not None and m.status is not Status.ok for m in found.validation_misfits):
         care.append("the checks of a validation record fail")
-    bounded = [each.name for each in found.information if AT_THE_BOUND in each.flags]
+    bounded = _flagged(found, AT_THE_BOUND)
     if bounded:
-        care.append(f"{_and(bounded)} {'is' if len(bounded) == 1 else 'are'} at the bound")
+        care.append(f"{_are(bounded)} at the bound")
     return bad, care
+
+
+def _flagged(found: Findings, flag: str) -> list[str]:
+    """The parameters of which that is to be said."""
+    return [each.name for each in found.information if flag in each.flags]
 
 
 def _steps(found: Findings) -> list[str]:
     """What to do, the most urgent first."""
     steps = []
     estimate = found.estimate
+    # The paper's networks give no posterior, and there is none to refine.
+    can_be_refined = estimate.method == "deepbayes" and estimate.std is not None
+    if _flagged(found, OUTSIDE):
+        steps.append(
+            "train longer, or without the preset paper, whose networks know no bounds of a prior"
+        )
     if estimate.status in (Status.unconverged, Status.collapsed, Status.diverged):
         steps.append(estimate.status.sentence.rstrip("."))
     if found.misfit is not None and found.misfit.status is not Status.ok:
         clauses = advice(found.misfit.failed)
         # Of two, one makes room for what validation shows.
         steps += clauses[:1] if found.gain is not None else clauses
-        if estimate.method == "deepbayes":
+        if can_be_refined:
             steps.insert(1, "refine the estimate (--refine), to see that it is not to blame")
     elif estimate.status is Status.misfit:
         steps.append(
@@ -124,10 +138,10 @@ def _steps(found: Findings) -> list[str]:
             f"{found.gain}: give the model the nonlinearity that it lacks, or estimate for the "
             "amplitude at which it will be used"
         )
-    bounded = [each.name for each in found.information if AT_THE_BOUND in each.flags]
+    bounded = _flagged(found, AT_THE_BOUND)
     if bounded:
         steps.append(f"widen the prior of {_and(bounded)}, or ask why the record wants to leave it")
-    unknown = [each.name for each in found.information if LIKE_THE_PRIOR in each.flags]
+    unknown = _flagged(found, LIKE_THE_PRIOR)
     if unknown:
         steps.append(
             f"the record says nothing of {_and(unknown)}: excite more, record longer, or fix what "
@@ -140,7 +154,7 @@ def _steps(found: Findings) -> list[str]:
     failed = [m for m in found.validation_misfits if m is not None and m.status is not Status.ok]
     if not steps and failed:
         steps.append(f"on a validation record, {advice(failed[0].failed)[0]}")
-    if not steps and estimate.method == "deepbayes":
+    if not steps and can_be_refined:
         steps.append("refine it (--refine) where the last digit counts")
     if not found.validation:
         steps.append("validate with a record that was not used (--validate)")
@@ -171,6 +185,10 @@ def _range(compared: Sequence[Comparison], value, unit: str) -> str:
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{_and(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def capital(text: str) -> str:
