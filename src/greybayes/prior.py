@@ -365,6 +365,8 @@ def describe(prior: dist.Distribution) -> str:
 
     >>> describe(dist.Uniform(0.0, 1.0)), describe(dist.TruncatedNormal(0.0, 2.0, low=0.0))
     ('Uniform(0, 1)', 'Normal(0, 2) on (0, inf)')
+    >>> describe(dist.StudentT(3.0, 0.0, 2.0))
+    'StudentT(3, 0, 2)'
     """
     base = getattr(prior, "base_dist", None)
     if isinstance(prior, dist.Independent | dist.ExpandedDistribution):
@@ -372,11 +374,14 @@ def describe(prior: dist.Distribution) -> str:
     if "Truncated" in type(prior).__name__ and base is not None:
         low, high = (getattr(prior, end, default) for end, default in _ENDS)
         return f"{describe(base)} on ({_text(low)}, {_text(high)})"
+    names = [name for name in prior.arg_constraints if name in prior.__dict__]
     # NumPyro keeps several forms of one covariance; the first is the one that was given.
-    given = [prior.__dict__[n] for n in prior.arg_constraints if n in prior.__dict__][:2]
+    others = [name for name in names if name in _COVARIANCES][1:]
+    given = [prior.__dict__[name] for name in names if name not in others]
     return f"{type(prior).__name__}({', '.join(map(_text, given))})"
 
 
+_COVARIANCES = ("covariance_matrix", "precision_matrix", "scale_tril")
 _ENDS = (("low", -np.inf), ("high", np.inf))
 
 

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import json
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -620,6 +621,15 @@ def test_a_file_gives_the_model_it_defines(folder, address, cls):
 def test_a_file_is_found_from_the_working_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert type(gb.get_model("plant.py:Plant")).__name__ == "Plant"
+
+
+def test_a_file_may_import_what_is_beside_it(folder, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (folder / "beside_the_plant.py").write_text((folder / "plant.py").read_text())
+    (folder / "csv.py").write_text("raise ValueError('not the one of Python')")
+    text = "import csv\nfrom beside_the_plant import Plant\n\nclass Larger(Plant):\n    pass\n"
+    (folder / "larger.py").write_text(text)
+    assert type(gb.get_model(f"{folder}/larger.py")).__name__ == "Larger"
 
 
 def test_a_model_from_a_file_simulates(folder):

@@ -85,6 +85,9 @@ def _from_file(path: Path, name: str) -> "Model":
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    # It may import what is beside it. Last on the path: its csv.py must not be taken for Python's.
+    if (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # A program that ends must not end ours.
