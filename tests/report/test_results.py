@@ -27,7 +27,8 @@ def written(folder, name="map.json", method="map", **changes):
 
 def test_results_are_a_table_and_a_figure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    files = [written(tmp_path), written(tmp_path, "psem.json", "psem", fit_percent=None)]
+    psem = written(tmp_path, "psem.json", "psem", fit_percent=None, status="unconverged")
+    files = [written(tmp_path), psem]
     said = ok("compare", *files, "-o", "c.png")
     for word in (
         "gain",
@@ -35,6 +36,8 @@ def test_results_are_a_table_and_a_figure(tmp_path, monkeypatch):
         "fit %",
         "81.0",
         "seconds",
+        "status",
+        "unconverged",
         "map",
         "psem",
         "Wrote c.png",

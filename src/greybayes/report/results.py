@@ -144,7 +144,7 @@ def read_results(paths: Sequence[str | Path], record: str | None = None) -> list
 
 
 def comparison_rows(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """A row for each parameter, then fit % and seconds; a column for each result.
+    """A row for each parameter, then fit %, seconds and status; a column for each result.
 
     >>> result = {"label": "map", "parameters": [{"name": "a", "mean": 1.0}], "seconds": 2.0}
     >>> comparison_rows([result])
@@ -166,4 +166,5 @@ def comparison_rows(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
             rows.append(
                 [title, *("" if value is None else format(value, form) for value in values)]
             )
-    return rows
+    states = [each.get("status", "") for each in results]
+    return [*rows, ["status", *states]] if any(states) else rows
