@@ -317,6 +317,22 @@ def test_data_that_cannot_be_read_are_told_before_another_part_is_computed(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["growth1", "drives"])
+def test_the_pictures_are_those_of_the_results(name, tmp_path, shared_data):
+    """Drawn anew from the committed results: all of them, with words at each axis and a legend."""
+    shutil.copy(Path(__file__).parents[2] / run.FOLDER / f"{name}.json", tmp_path / "a.json")
+    part = run.module(name)
+    drawn = part.pictures(task(tmp_path, full=True, drives=shared_data / "DATAPRBS.MAT"))
+    assert set(drawn) == set(part.CAPTIONS) == {f for f in part.CAPTIONS if run.PARTS[f] == name}
+    for figure in drawn.values():
+        assert figure.legends
+        assert all(any(line.get_xydata().size for line in panel.lines) for panel in figure.axes)
+        titled = [panel.get_ylabel() or panel.get_xlabel() for panel in figure.axes]
+        assert all(titled)
+        assert figure.axes[-1].get_xlabel()
+        figure.canvas.draw()
+
+
 def test_a_page_of_nothing_is_refused(tmp_path):
     (tmp_path / "paper.md").write_text("mine")
     words = refused("reproduce", "--page", tmp_path / "paper.md", "-o", tmp_path / "wrong")
