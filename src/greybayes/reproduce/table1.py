@@ -28,7 +28,7 @@ TRUTH = np.array([0.7, 0.7])
 # Many: one record alone scatters as a square of a normal.
 N_RECORDS = 2000
 # P, M and repetitions.
-FULL = (400, 500, 600, 1000), (50, 100, 200, 500), 6
+FULL = (400, 500, 600, 1000), (50, 100, 200, 500), 36
 QUICK = (400, 1000), (50, 100), 4
 ESSENTIAL = "P=400, M=50", "P=400, M=100"
 
