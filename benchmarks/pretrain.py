@@ -116,7 +116,7 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
         if progress.step == phase.until:
             raise Reached
 
-    before = gb.load(name).header if again else None
+    before = gb.load(name) if again else None
     settings = {**phase.settings, "sizes": phase.sizes, "start": name if again else ""}
     checkpoint = target.with_name(target.name + ".partial")
     try:
@@ -138,8 +138,9 @@ def train(name: str, phase: Phase, target: Path, *, again: bool) -> None:
         "made_by": {"commit": describe_commit(RESULTS), "machine": describe_machine()},
     }
     if before is not None:
-        kept = ("settings", "seconds", "bayes_risk", "made_by")
-        header["before"] = {field: before[field] for field in kept}
+        kept = ("settings", "bayes_risk", "made_by", "before")
+        told = {field: before.header[field] for field in kept if field in before.header}
+        header["before"] = {**told, "seconds": before.training_seconds}
     gb.Estimator(header, halved(estimator.arrays, "" if phase.half else PREFIX)).save(target)
     checkpoint.unlink(missing_ok=True)
     print(f"{name}: Bayes risk {risk.mean:.4f} +- {risk.standard_error:.4f}", flush=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from greybayes.errors import RecordError
 from greybayes.record_files.address import format_of, parse_address
-from greybayes.record_files.checks import as_names, checked_fields
+from greybayes.record_files.checks import as_names, check_order, checked_fields
 from greybayes.record_files.choice import Wanted
 from greybayes.record_files.columns import check_alike, columns_of, fields_of
 from greybayes.record_files.csv import csv_bytes, read_csv
@@ -242,24 +242,11 @@ def write_records(path: str | os.PathLike[str], records: Record | Sequence[Recor
     write_atomically(path, data)
 
 
-def check_order(record: Record, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> None:
-    """Refuse channels that bear the model's names in another order: they are taken as they stand.
-
-    >>> check_order(Record([[1.0, 2.0]], outputs=["b", "a"]), ("a", "b"), ())
-    Traceback (most recent call last):
-    greybayes.errors.RecordError: the record has the outputs b, a in another order than the model,
-    a, b; put its columns in that order, or read it with read_records(FILE, outputs=model.outputs).
-    """
-    if (record.outputs, record.inputs) == (outputs, inputs):
-        return
-    told = {"outputs": (record.outputs, outputs), "inputs": (record.inputs, inputs)}
-    for kind, (given, expected) in told.items():
-        if given != expected and set(given) == set(expected):
-            raise RecordError(
-                f"{label(record)} has the {kind} {', '.join(given)} in another order than the "
-                f"model, {', '.join(expected)}; put its columns in that order, or read it with "
-                f"read_records(FILE, {kind}=model.{kind})."
-            )
+def check_channels(record: Record, outputs: tuple[str, ...], inputs: tuple[str, ...]) -> None:
+    """Refuse a record whose channels bear the model's names in another order."""
+    if (record.outputs, record.inputs) != (outputs, inputs):
+        check_order(record.outputs, outputs, "outputs", label(record))
+        check_order(record.inputs, inputs, "inputs", label(record))
 
 
 def label(record: Record) -> str:

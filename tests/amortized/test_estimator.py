@@ -255,7 +255,7 @@ def test_channels_of_the_models_names_in_another_order_are_refused(compiled, eng
     unnamed = changed(good, outputs=("y1", "y2"))
     found = [animals.estimate(each, engine=engine).mean for each in (good, unnamed)]
     assert np.array_equal(*found)
-    with pytest.raises(RecordError, match="predators, prey in another order"):
+    with pytest.raises(RecordError, match="predators, prey and the model prey, predators"):
         animals.estimate(changed(good, outputs=good.outputs[::-1]), engine=engine)
 
 

@@ -8,7 +8,7 @@ from helpers import BOUND
 
 import greybayes as gb
 from greybayes.diagnose.gain import gain
-from greybayes.diagnose.information import AT_THE_BOUND, LIKE_THE_PRIOR, information
+from greybayes.diagnose.information import AT_THE_BOUND, LIKE_THE_PRIOR, OUTSIDE, information
 from greybayes.diagnose.output import compare_output
 from greybayes.estimate import Estimate
 from greybayes.prior import Parameter, Prior
@@ -90,12 +90,21 @@ PRIOR = Prior(
         ((0.5, 0.8, 0.0), (0.288, 0.6, 1.0), ((LIKE_THE_PRIOR,),) * 3),
         ((0.02, 0.02, 0.0), (0.002, 0.002, 0.01), ((), (), ())),
         ((1.0, 0.0, 0.0), None, ((AT_THE_BOUND,), (AT_THE_BOUND,), ())),
+        ((1.01, -0.01, 0.0), None, ((OUTSIDE,), (OUTSIDE,), ())),
     ],
 )
 def test_flags_tell_of_bounds_and_of_what_was_not_learnt(mean, std, flags):
     covariance = None if std is None else np.diag(np.square(std))
     found = information(PRIOR, Estimate(PRIOR.names, np.array(mean), covariance))
     assert tuple(each.flags for each in found) == flags
+
+
+def test_the_end_of_a_prior_is_not_outside():
+    """Its ends are single numbers: 0.05 is less than what they have there."""
+    prior = Prior({"a": Parameter(dist.Uniform(0.05, 0.7))})
+    for end in (0.05, 0.7):
+        (found,) = information(prior, Estimate(prior.names, np.array([end])))
+        assert found.flags == (AT_THE_BOUND,)
 
 
 def test_a_prior_without_a_variance_is_no_obstacle():

@@ -194,5 +194,5 @@ def test_a_record_of_another_shape_is_a_sentence():
 
 def test_channels_of_the_models_names_in_another_order_are_a_sentence():
     record = gb.Record(np.zeros((3, 2)), np.zeros(3), outputs=("z", "y"))
-    with pytest.raises(RecordError, match="z, y in another order than the model, y, z"):
+    with pytest.raises(RecordError, match="z, y and the model y, z: put them"):
         kalman_filter(TwoStates(), [0.5], record)

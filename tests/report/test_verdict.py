@@ -96,7 +96,8 @@ def test_a_parameter_at_the_bound_is_named():
 
 
 def test_what_cannot_be_computed_is_said_and_left_out(u):
-    outside = Estimate(tuple(LINEAR), np.array([0.7, 1.0, -1.0, 0.1]))
+    mean = np.array([0.7, 1.0, -1.0, 0.1])
+    outside = Estimate(tuple(LINEAR), mean, method="deepbayes")
     record = gb.simulate("linear-gaussian", LINEAR, key=1)[0]
     found = examine(gb.get_model("linear-gaussian"), record, outside)
     assert found.compared is None
@@ -108,6 +109,8 @@ def test_what_cannot_be_computed_is_said_and_left_out(u):
     # It is the network that knows no bounds.
     assert "without the preset paper" in told.next_step
     assert "--refine" not in told.next_step
+    other = examine(gb.get_model("linear-gaussian"), record, outside.replace(method="linear"))
+    assert "widen the prior of q, or use a method that keeps" in verdict(other).next_step
 
 
 def test_a_network_without_a_posterior_is_not_told_to_refine(u):

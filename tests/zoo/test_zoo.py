@@ -624,12 +624,20 @@ def test_a_file_is_found_from_the_working_folder(folder, monkeypatch):
 
 
 def test_a_file_may_import_what_is_beside_it(folder, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    (folder / "beside_the_plant.py").write_text((folder / "plant.py").read_text())
+    before, known = [*sys.path], set(sys.modules)
+    monkeypatch.delitem(sys.modules, "csv")
     (folder / "csv.py").write_text("raise ValueError('not the one of Python')")
-    text = "import csv\nfrom beside_the_plant import Plant\n\nclass Larger(Plant):\n    pass\n"
-    (folder / "larger.py").write_text(text)
-    assert type(gb.get_model(f"{folder}/larger.py")).__name__ == "Larger"
+    text = "import csv\nfrom helper import Plant\n\nclass Larger(Plant):\n    pass\n"
+    for gain in ("1.0", "2.0"):  # A folder each, with helpers of one name.
+        own = folder / gain
+        own.mkdir()
+        (own / "larger.py").write_text(text)
+        plant = (folder / "plant.py").read_text()
+        (own / "helper.py").write_text(f"{plant}\n    helped = {gain}\n")
+        model = gb.get_model(f"{own}/larger.py")
+        assert (type(model).__name__, model.helped) == ("Larger", float(gain))
+    assert sys.path == before
+    assert "helper" not in set(sys.modules) - known
 
 
 def test_a_model_from_a_file_simulates(folder):

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from greybayes.errors import EstimatorError
-from greybayes.record import Record, check_order, label
+from greybayes.record import Record, check_channels, label
 
 # How far a record's input may be from the one trained for, as a share of the range of that.
 _SAME_INPUT = 1e-3
@@ -43,7 +43,7 @@ class TrainedFor(NamedTuple):
         for record in records:
             if record.y.shape != (n_steps, len(outputs)):
                 raise _refusal(record, self._wrong_shape(record))
-            check_order(record, outputs, inputs)
+            check_channels(record, outputs, inputs)
             if record.dt is None and record.times is not None:
                 raise _refusal(
                     record,

@@ -100,7 +100,7 @@ def input_signal(model: "Model", text: str) -> "Design":
     """The input that `--input` asks for: the words of a design, or the u columns of a file."""
     from greybayes.inputs import Signal, parse
     from greybayes.record import read_records
-    from greybayes.record_files import parse_address
+    from greybayes.record_files import check_order, parse_address
 
     # A file's name has a dot before its columns (data/u.csv:u=volts), that of a design has none.
     if "." not in re.split(r":\s*\w+\s*=", text)[0]:
@@ -109,6 +109,7 @@ def input_signal(model: "Model", text: str) -> "Design":
     # Read as outputs: a file that holds an input and nothing else is no record.
     chosen = {**options, "y": options.get("u") or "+".join(model.inputs), "u": ""}
     first, *others = read_records(f"{path}:{','.join(f'{k}={v}' for k, v in chosen.items())}")
+    check_order(first.outputs, model.inputs, "inputs", str(path))
     if any(other.y.tolist() != first.y.tolist() for other in others):
         raise InputError(f"{path} has a different input for each record; give one with one input.")
     dt = math.nan if first.dt is None and first.times is not None else first.dt  # NaN: uneven

@@ -143,7 +143,7 @@ def train(
     facts = _facts(estimator)
     if as_json:
         return print_json({"path": str(target), **facts})
-    typer.echo(f"Wrote {target} ({_sentence(facts, estimator)}).")
+    typer.echo(f"Wrote {target} ({_sentence(facts)}).")
 
 
 @app.command(cls=Validating, epilog="Example: greybayes estimate growth2 records.csv")
@@ -333,7 +333,7 @@ def _training(estimator: "Estimator") -> dict[str, Any]:
     return {f"training: {key}": value for key, value in told.items()}
 
 
-def _sentence(facts: dict[str, Any], estimator: "Estimator") -> str:
+def _sentence(facts: dict[str, Any]) -> str:
     unit, what = ("epochs", "loss") if "epochs" in facts else ("steps", "risk")
     return (
         f"{facts['weights']} weights, {facts[unit]} {unit} in {facts['seconds']:.0f} s, "

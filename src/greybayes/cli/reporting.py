@@ -161,7 +161,7 @@ def look(
         try:
             return what(model, record, estimates[k], key=seed)
         except GreybayesError as error:
-            troubles[k].append(str(error))
+            troubles[k].append(f"{record.name or 'the record'}: {error}")
             return None
 
     if report is not None:
@@ -181,6 +181,7 @@ def look(
         compared = [each.validation for each in found]
         fits = [{} if each.compared is None else each.compared.fit for each in found]
         of_report = [each.misfit for each in found]
+        troubles = [list(each.troubles) for each in found]
     elif validation:
         of_all = [
             [tried(compare_output, record, k) for record in validation]
@@ -191,7 +192,7 @@ def look(
         checks = []
         with bar(f"Checking {len(records)} records", len(records)) as tell:
             for k, record in enumerate(records):
-                checks.append(of_report[k] or tried(check_fit, record, k))
+                checks.append(of_report[k] if report else tried(check_fit, record, k))
                 tell(len(checks))
     return Looks(checks, compared, fits, report, [list(dict.fromkeys(each)) for each in troubles])
 

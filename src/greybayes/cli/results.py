@@ -60,7 +60,7 @@ def print_estimates(
         if estimate.status is not Status.ok:
             typer.echo(f"{label}: {estimate.status.value}: {estimate.status.sentence}", err=True)
         for sentence in trouble:
-            typer.echo(f"{label}: not checked: {sentence}", err=True)
+            typer.echo(f"not computed: {sentence}", err=True)
         if misfit is not None:
             Console().print(misfit.table())
             typer.echo(misfit.sentence, err=misfit.status is not Status.ok)

@@ -49,7 +49,8 @@ def prior_spread(prior: Prior) -> Float[np.ndarray, " param"]:
 def information(prior: Prior, estimate: Estimate) -> list[Information]:
     """For each parameter, whether it is at a bound and whether the record said anything of it.
 
-    One outside the prior comes from the paper's networks, which know no bounds.
+    One outside the prior comes from a method that knows no bounds: the paper's networks, or a
+    linear estimator.
 
     >>> import numpyro.distributions as dist
     >>> from greybayes.prior import Parameter
@@ -63,7 +64,8 @@ def information(prior: Prior, estimate: Estimate) -> list[Information]:
     std = estimate.std
     found = []
     for i, (name, low, high) in enumerate(zip(prior.names, *prior.bounds, strict=True)):
-        distance = min(estimate.mean[i] - low, high - estimate.mean[i])
+        # The ends are single numbers, and what is one of them is not outside.
+        distance = min(np.float32(estimate.mean[i]) - low, high - np.float32(estimate.mean[i]))
         known = std is not None and np.isfinite(std[i] / spread[i])
         share = float(std[i] / spread[i]) if known and std is not None else None
         like_prior = share is not None and share > _LEARNT

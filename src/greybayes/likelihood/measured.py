@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from greybayes.errors import RecordError
 from greybayes.model import Model
-from greybayes.record import Record, check_order, label
+from greybayes.record import Record, check_channels, label
 
 
 class Measured(NamedTuple):
@@ -48,7 +48,7 @@ def measured(model: Model, record: Record) -> Measured:
             f"{called} has {record.y.shape[1]} outputs and {u.shape[1]} inputs; "
             f"{name} has {len(model.outputs)} and {len(model.inputs)}."
         )
-    check_order(record, model.outputs, model.inputs)
+    check_channels(record, model.outputs, model.inputs)
     return Measured(record.y, u)
 
 

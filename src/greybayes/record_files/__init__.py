@@ -8,4 +8,5 @@ and nothing in a file is ever executed.
 
 from greybayes.record_files.address import format_of as format_of
 from greybayes.record_files.address import parse_address as parse_address
+from greybayes.record_files.checks import check_order as check_order
 from greybayes.record_files.disk import write_atomically as write_atomically

@@ -133,6 +133,21 @@ def as_names(names: str | Sequence[Any]) -> tuple[Any, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
+def check_order(given: tuple[str, ...], model: tuple[str, ...], what: str, called: str) -> None:
+    """Refuse channels that bear the model's names in another order: they are taken as they stand.
+
+    >>> check_order(("b", "a"), ("a", "b"), "outputs", "the record")
+    Traceback (most recent call last):
+    greybayes.errors.RecordError: the record has the outputs b, a and the model a, b: put them in
+    the model's order.
+    """
+    if given != model and set(given) == set(model):
+        raise RecordError(
+            f"{called} has the {what} {', '.join(given)} and the model {', '.join(model)}: put "
+            "them in the model's order."
+        )
+
+
 def _times(values: Any, n_steps: int) -> np.ndarray:
     times = matrix(values, "times")
     if times.shape != (n_steps, 1):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from greybayes.errors import RecordError
-from greybayes.record_files.checks import check_times, check_values, matrix
+from greybayes.record_files.checks import check_order, check_times, check_values, matrix
 from greybayes.record_files.choice import Wanted, choose
 from greybayes.record_files.note import record_ids, theta_names
 from greybayes.record_files.table import THETA, Table
@@ -93,6 +93,7 @@ def _channels(
             f"{source} gives {len(found)} {what} ({', '.join(found)}) and the model has "
             f"{len(model)} ({', '.join(model) or 'none'}): name as many in the address."
         )
+    check_order(found, model, what, source)
     return model
 
 
@@ -130,11 +131,14 @@ def _known_times(
 
 
 def _beside(table: Table, taken: Sequence[str]) -> float | None:
-    """The one number called dt or Ts that a MAT file may hold beside its signals."""
+    """The one number called dt or Ts that a MAT file may hold beside its signals.
+
+    0 and -1, as MATLAB has them, say that it is not known.
+    """
     given = (table.columns[n] for n in ("dt", "Ts") if n in table.columns and n not in taken)
     is_mat = table.kind == "variable"
     numbers = (v.item() for v in given if is_mat and isinstance(v, np.ndarray) and v.size == 1)
-    return next(numbers, None)
+    return next((number for number in numbers if 0 < number < np.inf), None)
 
 
 def _timing(

@@ -14,7 +14,7 @@ _RUNGS = {
     "mcmc": "Markov chains, where weighed draws did not serve",
 }
 _METHODS = {
-    "deepbayes": "The mean of a trained network (DeepBayes){}, in one pass.",
+    "deepbayes": "The mean of a trained network (DeepBayes), and its posterior, in one pass.",
     "refine": "The posterior of a trained network, corrected with the likelihood: exact.",
     "cme-mh": "The conditional mean, by particle Metropolis-Hastings.",
     "psem": "Maximum likelihood, by expectation maximisation with a particle smoother.",
@@ -39,7 +39,8 @@ def obtained(found: Findings) -> list[object]:
     """The method, what it watched, its settings, seeds and versions, and whom to cite."""
     estimate = found.estimate
     how = _METHODS.get(estimate.method, estimate.method)
-    how = how.format("" if estimate.std is None else ", and its posterior")
+    if estimate.std is None:  # A network in paper mode.
+        how = how.replace(", and its posterior", "")
     parts: list[object] = [element("p", how)]
     rung = estimate.diagnostics.get("rung")
     if rung in _RUNGS:

@@ -116,10 +116,13 @@ def _steps(found: Findings) -> list[str]:
     estimate = found.estimate
     # The paper's networks give no posterior, and there is none to refine.
     can_be_refined = estimate.method == "deepbayes" and estimate.std is not None
-    if _flagged(found, OUTSIDE):
+    outside = _flagged(found, OUTSIDE)
+    if outside and estimate.method == "deepbayes":
         steps.append(
             "train longer, or without the preset paper, whose networks know no bounds of a prior"
         )
+    elif outside:
+        steps.append(f"widen the prior of {_and(outside)}, or use a method that keeps to it")
     if estimate.status in (Status.unconverged, Status.collapsed, Status.diverged):
         steps.append(estimate.status.sentence.rstrip("."))
     if found.misfit is not None and found.misfit.status is not Status.ok:

@@ -71,7 +71,7 @@ def run(task: Task) -> None:
 
     for p in n_thetas:
         for m in n_paths:
-            task.cell(f"P={p}, M={m}", lambda p=p, m=m: cell(p, m))
+            task.cell(f"P={p}, M={m}", lambda p=p, m=m: cell(p, m), f"{repetitions} repetitions")
 
 
 def slope(cells: Mapping[str, Cell]) -> float:

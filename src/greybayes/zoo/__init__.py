@@ -4,11 +4,13 @@ The catalogue is a file, so that listing the models needs neither JAX nor the mo
 `python -m greybayes.zoo` writes it anew; a test compares it with the classes.
 """
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,11 +87,9 @@ def _from_file(path: Path, name: str) -> "Model":
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    # It may import what is beside it. Last on the path: its csv.py must not be taken for Python's.
-    if (folder := str(path.parent.resolve())) not in sys.path:
-        sys.path.append(folder)
     try:
-        spec.loader.exec_module(module)
+        with _beside(path.parent.resolve()):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # A program that ends must not end ours.
         raise ModelError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     models = {
@@ -108,3 +108,19 @@ def _from_file(path: Path, name: str) -> "Model":
         return models[name]()
     except TypeError as error:
         raise ModelError(f"{name} cannot be made without arguments: {error}.") from None
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """Let a file import what lies beside it, and forget that: elsewhere a name is another file."""
+    known = set(sys.modules)
+    # Last on the path: a csv.py there must not be taken for Python's.
+    sys.path.append(str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - known:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).resolve().is_relative_to(folder):
+                del sys.modules[name]
