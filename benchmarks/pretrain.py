@@ -67,8 +67,6 @@ RECIPES = {
             seed=2,
             half=True,
         ),
-        # Twice as many steps for as many records, and larger ones: what is left is learnt slowly.
-        Phase(72_000, _GATED, {"width": 48}, seed=3, half=True),
     ),
     "growth1": (
         Phase(100_000, _MEAN, _GROWTH1, until=37_020),
