@@ -60,7 +60,7 @@ def train(
         typer.Option("-o", "--output", help=_OUTPUT),
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="How long to train (default 5).")] = None,
-    steps: Annotated[int | None, typer.Option(help="How many steps, instead of minutes.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Or how many steps, in tens.")] = None,
     preset: Preset = "default",
     inputs: InputText = None,
     length: Annotated[int | None, typer.Option(help="Samples in a record.")] = None,
