@@ -113,14 +113,15 @@ def _from_file(path: Path, name: str) -> "Model":
 @contextlib.contextmanager
 def _beside(folder: Path) -> Iterator[None]:
     """Let a file import what lies beside it, and forget that: elsewhere a name is another file."""
-    known = set(sys.modules)
+    known, path = set(sys.modules), [*sys.path]
     # Last on the path: a csv.py there must not be taken for Python's.
     sys.path.append(str(folder))
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
+        sys.path[:] = path
         for name in set(sys.modules) - known:
             file = getattr(sys.modules[name], "__file__", None)
-            if file and Path(file).resolve().is_relative_to(folder):
+            # Beside it, and not below: there may be an environment with all that is installed.
+            if file and Path(file).resolve().parent == folder:
                 del sys.modules[name]
