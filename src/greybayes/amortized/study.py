@@ -123,19 +123,27 @@ def suggested(trial: "optuna.Trial", name: str, choices: Choices) -> Any:
 
 
 def take_up(study: "optuna.Study", vary: Mapping[str, Choices]) -> None:
-    """Trials that were interrupted are tried again, the last one first: it has a checkpoint."""
+    """Trials that were interrupted are tried again, the last one first: it has a checkpoint.
+
+    Whatever waits already comes after them; else it would be trained over that checkpoint.
+    """
     from optuna.trial import TrialState
 
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
     trials = study.get_trials(deepcopy=False)
-    again = [trial.params for trial in reversed(trials) if _interrupted(trial)]
     ended = [trial.params for trial in _done(study)]
-    ended += [t.system_attrs.get("fixed_params") for t in trials if t.state is TrialState.WAITING]
-    for params in again:
-        # Stopped between two of its settings, it has none that could be tried again.
-        if set(params) == set(vary) and params not in ended:
-            ended.append(params)
+    # Stopped between two of its settings, a trial has none that could be tried again.
+    again = [t.params for t in reversed(trials) if _interrupted(t) and set(t.params) == set(vary)]
+    again = [params for params in again if params not in ended]
+    if not again:
+        return
+    for trial in trials:
+        if trial.state is TrialState.WAITING:
+            again.append(trial.system_attrs.get("fixed_params", {}))
+            study.tell(study.ask(), state=TrialState.FAIL)
+    for number, params in enumerate(again):
+        if params not in again[:number]:
             _queue(study, params)
 
 
