@@ -87,7 +87,7 @@ def products(estimator: gb.Estimator, rows: int = 5000) -> dict[str, float]:
     At the speed that NumPy has on one core for its largest ones, on all cores at once.
     """
     header = estimator.header
-    assert header["architecture"]["network"] == "gated"
+    assert header["architecture"]["network"] in ("gated", "cued")
     sizes, n_steps = header["architecture"]["sizes"], estimator.n_steps
 
     def positions(name: str) -> int:
@@ -98,7 +98,8 @@ def products(estimator: gb.Estimator, rows: int = 5000) -> dict[str, float]:
         if level:
             return -(-n_steps // sizes["pool"] ** (int(level[1] or 0) + 1))
         is_of_mean = re.match(r"network|head\.(hidden|out)", name)
-        return int(bool(is_of_mean) and not name.endswith("bias"))
+        # Cues are the same for all records: they are constants of a pass.
+        return int(bool(is_of_mean) and not name.endswith("bias") and "cue" not in name)
 
     count = sum(positions(name) * array.size for name, array in estimator.arrays.items())
     width = sizes["width"]

@@ -32,6 +32,8 @@ GATED = {
     "gated 48": {"network": "gated"},
     "windows 64": {},
     "gated 64": {"network": "gated", "sizes": {"width": 64}},
+    "cued 48": {"network": "cued"},
+    "cued 64": {"network": "cued", "sizes": {"width": 64}},
 }
 
 
@@ -59,7 +61,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=["growth1"])
     parser.add_argument("--paths", type=int, default=64_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--gated", action="store_true", help="The gated network, beside windows.")
+    parser.add_argument("--gated", action="store_true", help="Gated networks beside windows.")
     arguments = parser.parse_args()
     table: dict[str, dict[str, Any]] = GATED if arguments.gated else VARIANTS
     for model in arguments.models:

@@ -10,7 +10,7 @@ from helpers.tiny import N_STEPS, SETTINGS, records_of
 
 import greybayes as gb
 from greybayes.amortized.layers import Network, dense_relu
-from greybayes.amortized.network import NETWORKS, Windows, all_sizes, make_network
+from greybayes.amortized.network import NETWORKS, Reads, Windows, all_sizes, make_network
 from greybayes.amortized.store import write_file
 from greybayes.errors import EstimatorError, ModelError
 
@@ -21,7 +21,7 @@ N_CHANNELS = 2 * N_OUTPUTS + N_INPUTS
 @pytest.fixture(scope="module")
 def networks(compiled):
     return {
-        name: make_network(name, N_OUTPUTS, N_INPUTS, jr.key(0), {"width": 6, "depth": 2})
+        name: make_network(name, Reads(N_OUTPUTS, N_INPUTS), jr.key(0), {"width": 6, "depth": 2})
         for name in NETWORKS
     }
 
@@ -59,7 +59,10 @@ def test_a_summary_does_not_depend_on_the_batch_it_is_in(networks, name):
 
 # Which channels a network reads: y, their mask, u.
 READ = {"windows": (True, True, True), "gru": (True, False, False)}
-READ |= {"gated": READ["windows"], "lstm": READ["gru"], "rnn": READ["gru"]}
+READ |= dict.fromkeys(("gated", "cued"), READ["windows"]) | {
+    "lstm": READ["gru"],
+    "rnn": READ["gru"],
+}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -75,7 +78,7 @@ def test_the_default_reads_all_channels_and_the_papers_read_y_alone(networks, na
 
 def test_an_unknown_network_is_named_beside_the_nearest():
     with pytest.raises(ModelError, match="there is no network window; did you mean windows"):
-        make_network("window", 1, 1, jr.key(0), {})
+        make_network("window", Reads(1, 1), jr.key(0), {})
 
 
 @pytest.mark.parametrize(
@@ -91,13 +94,16 @@ def test_an_unknown_network_is_named_beside_the_nearest():
         ("windows", {"early": 3}),
         ("gated", {"early": 2}),
         ("gated", {"context": 0}),
+        ("gated", {"cues": 4}),
+        ("cued", {"cues": 0}),
+        ("cued", {"reach": 0}),
         ("gru", {"depth": 0}),
         ("gru", {"width": -1}),
     ],
 )
 def test_sizes_that_a_network_cannot_have_are_a_sentence(name, sizes):
     with pytest.raises(ModelError, match=next(iter(sizes))):
-        make_network(name, 1, 1, jr.key(0), sizes)
+        make_network(name, Reads(1, 1), jr.key(0), sizes)
 
 
 def test_a_network_without_sizes_has_those_of_its_kind():

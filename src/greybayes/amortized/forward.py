@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from greybayes.amortized import typical
 from greybayes.amortized.faults import statistics
-from greybayes.amortized.pyramid import Layer, Pyramid
+from greybayes.amortized.pyramid import Layer, Pyramid, inputs_of
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -50,7 +50,7 @@ def outputs(
 ) -> Outputs:
     """All that an estimator says of each record, or the mean alone."""
     architecture = header["architecture"]
-    summary = _SUMMARISE[architecture["network"]](arrays, channels, architecture["sizes"])
+    summary = _SUMMARISE[architecture["network"]](arrays, channels, header)
     first = np.maximum(_dense(arrays, "head.hidden[0]", summary), 0.0)
     theta = _theta(header["theta"], arrays, first)
     raw = distance = None
@@ -89,27 +89,45 @@ _INTO: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def _gated(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+def _gated(arrays: Arrays, channels: np.ndarray, header: Mapping[str, Any]) -> np.ndarray:
+    sizes = header["architecture"]["sizes"]
+
+    def first(x: np.ndarray, cues: np.ndarray | None) -> np.ndarray:
+        shift = 0.0 if cues is None else cues @ arrays["network.first_cue"]
+        return np.maximum(_dense(arrays, "network.first", x) + shift, 0.0)
+
     def layer(name: str) -> Layer:
-        def gated(x: np.ndarray, context: np.ndarray) -> np.ndarray:
+        def gated(x: np.ndarray, context: np.ndarray, cues: np.ndarray | None) -> np.ndarray:
             hidden = np.maximum(_dense(arrays, f"{name}.context", context), 0.0)
-            x = x * (1.0 + hidden @ arrays[f"{name}.gain"])
-            return _shifted(arrays, name, x, _dense(arrays, f"{name}.shift", hidden))
+            gain = 1.0 + hidden @ arrays[f"{name}.gain"]
+            shift = _dense(arrays, f"{name}.shift", hidden)
+            if cues is not None:
+                gain = gain * (1.0 + cues @ arrays[f"{name}.cue.gain"])
+                shift = shift + cues @ arrays[f"{name}.cue.shift"]
+            return _shifted(arrays, name, x * gain, shift)
 
         return gated
 
     pyramid = Pyramid(
-        lambda x: np.maximum(_dense(arrays, "network.first", x), 0.0),
+        first,
         [layer(f"network.steps[{i}]") for i in range(sizes["depth"] - 1)],
         layer("network.near"),
         [layer(f"network.pairs[{i}]") for i in range(sizes["levels"])],
         sizes["window"],
         sizes["pool"],
     )
-    return pyramid.summarise(np, channels.astype(np.float32))
+    channels = channels.astype(np.float32)
+    if "cues" not in sizes:
+        return pyramid.summarise(np, channels)
+    u = inputs_of(channels, len(header["inputs"]), one="input" in arrays)
+    cues = pyramid.windows(np, u, sizes["reach"])
+    for i in range(2):
+        cues = np.maximum(_dense(arrays, f"network.cues.layers[{i}]", cues), 0.0)
+    return pyramid.summarise(np, channels, cues)
 
 
-def _windows(arrays: Arrays, channels: np.ndarray, sizes: Mapping[str, int]) -> np.ndarray:
+def _windows(arrays: Arrays, channels: np.ndarray, header: Mapping[str, Any]) -> np.ndarray:
+    sizes = header["architecture"]["sizes"]
     window, pool, early = (sizes[name] for name in ("window", "pool", "early"))
     n_steps = channels.shape[1]
     missing = -n_steps % pool
@@ -142,7 +160,11 @@ def _shifted(arrays: Arrays, name: str, x: np.ndarray, shift: np.ndarray) -> np.
     return np.maximum(product.reshape(*x.shape[:2], -1) + shift, 0.0)
 
 
-_SUMMARISE: dict[str, Callable[..., np.ndarray]] = {"gated": _gated, "windows": _windows}
+_SUMMARISE: dict[str, Callable[..., np.ndarray]] = {
+    "windows": _windows,
+    "gated": _gated,
+    "cued": _gated,
+}
 
 
 def _pooled(f: np.ndarray, by: int) -> np.ndarray:

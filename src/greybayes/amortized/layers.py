@@ -25,21 +25,28 @@ class Network(eqx.Module):
 def dense_relu(x: Array, weight: Array, shift: Array) -> Array:
     """max(x W + shift, 0), whose derivative keeps the output only: less memory traffic.
 
-    `shift` is the same along the first axis of x: a bias for all rows, or one for each record.
+    `shift` is added as NumPy broadcasts it: one for all rows, for each record or position.
     """
     return jnp.maximum(product(x, weight) + shift, 0.0)
 
 
 def _dense_forward(x, weight, shift):
     out = dense_relu(x, weight, shift)
-    return out, (x, weight, out)
+    return out, (x, weight, shift, out)
 
 
 def _dense_backward(kept, gradient):
-    x, weight, out = kept
+    x, weight, shift, out = kept
     gradient = jnp.where(out > 0, gradient, 0.0)
     by_weight = x.reshape(-1, x.shape[-1]).T @ gradient.reshape(-1, gradient.shape[-1])
-    return product(gradient, weight.T), by_weight, gradient.sum(0)
+    return product(gradient, weight.T), by_weight, summed(gradient, shift.shape)
+
+
+def summed(gradient: Array, shape: tuple[int, ...]) -> Array:
+    """The derivative by what was broadcast from this shape: the sum over all its copies."""
+    new = gradient.ndim - len(shape)
+    copied = tuple(i for i, n in enumerate(gradient.shape) if i < new or shape[i - new] < n)
+    return gradient.sum(copied).reshape(shape) if copied else gradient
 
 
 dense_relu.defvjp(_dense_forward, _dense_backward)
@@ -71,6 +78,6 @@ class Dense(eqx.Module):
     def __call__(self, x: Float[Array, "*batch i"]) -> Float[Array, "*batch o"]:
         return x @ self.weight + self.bias
 
-    def relu(self, x: Float[Array, "rows i"]) -> Float[Array, "rows o"]:
+    def relu(self, x: Float[Array, "*rows i"]) -> Float[Array, "*rows o"]:
         """max(x W + b, 0)."""
         return dense_relu(x, self.weight, self.bias)

@@ -243,7 +243,9 @@ def take_over(weights: Weights, start: Estimator) -> tuple[Weights, Scaling]:
         given = start.arrays.get(array_name(path))
         if given is not None and given.shape == leaf.shape:
             taken[array_name(path)] = jnp.asarray(given)
-    if not all(array_name(path) in taken for path, _ in leaves if "network" in array_name(path)):
+    # Cues change nothing at their start: a network may have got them since.
+    needed = [array_name(path) for path, _ in leaves if "network" in array_name(path)]
+    if not all(name in taken or "cue" in name for name in needed):
         raise EstimatorError(
             "the estimator to start from has another network; give the same sizes: "
             f"{start.header['architecture']['sizes']}."

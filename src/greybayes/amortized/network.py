@@ -149,6 +149,20 @@ class Stack(Network):
         return h[-1].T
 
 
+class Reads(NamedTuple):
+    """What a network reads: (y, mask, u)."""
+
+    n_outputs: int
+    n_inputs: int
+    one_input: bool = False
+    """Whether the input is one signal for all records."""
+
+    @property
+    def n_channels(self) -> int:
+        """Each output has its mask."""
+        return 2 * self.n_outputs + self.n_inputs
+
+
 class Kind(NamedTuple):
     """How a network is made, and its sizes where nothing else is said."""
 
@@ -157,30 +171,29 @@ class Kind(NamedTuple):
 
 
 def _stack(cell: type[Cell]) -> Kind:
-    def make(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int) -> Network:
-        del n_channels
-        return Stack(cell, n_outputs, key, **sizes)
+    def make(reads: Reads, key: Key[Array, ""], **sizes: int) -> Network:
+        return Stack(cell, reads.n_outputs, key, **sizes)
 
     return Kind(make, {"width": 40, "depth": 2})
 
 
-def _gated(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int) -> Network:
-    del n_outputs
-    return Gated(n_channels, key, **sizes)
+def _gated(reads: Reads, key: Key[Array, ""], **sizes: int) -> Network:
+    return Gated(reads.n_channels, key, n_inputs=reads.n_inputs, one_input=reads.one_input, **sizes)
 
 
-def _windows(n_channels: int, n_outputs: int, key: Key[Array, ""], **sizes: int) -> Network:
-    del n_outputs
-    return Windows(n_channels, key, **sizes)
+def _windows(reads: Reads, key: Key[Array, ""], **sizes: int) -> Network:
+    return Windows(reads.n_channels, key, **sizes)
+
+
+_GATED = {"width": 48, "depth": 3, "window": 4, "pool": 4, "levels": 3, "context": 64}
 
 
 NETWORKS: dict[str, Kind] = {
     "windows": Kind(
         _windows, {"width": 64, "depth": 3, "window": 4, "pool": 4, "levels": 3, "early": 1}
     ),
-    "gated": Kind(
-        _gated, {"width": 48, "depth": 3, "window": 4, "pool": 4, "levels": 3, "context": 64}
-    ),
+    "gated": Kind(_gated, _GATED),
+    "cued": Kind(_gated, {**_GATED, "cues": 32, "reach": 16}),
     "gru": _stack(GruCell),
     "lstm": _stack(LstmCell),
     "rnn": _stack(RnnCell),
@@ -210,16 +223,14 @@ def check_sizes(given: Mapping[str, int]) -> None:
             raise ModelError(f"{size} is {value}, expected a whole number, 1 or more.")
 
 
-def make_network(
-    name: str, n_outputs: int, n_inputs: int, key: Key[Array, ""], sizes: Mapping[str, int]
-) -> Network:
+def make_network(name: str, reads: Reads, key: Key[Array, ""], sizes: Mapping[str, int]) -> Network:
     """A network by its name, for records with so many outputs and inputs.
 
-    >>> make_network("windows", 1, 1, jr.key(0), {"width": 16, "levels": 1}).n_summary
+    >>> make_network("windows", Reads(1, 1), jr.key(0), {"width": 16, "levels": 1}).n_summary
     48
     """
     sizes = all_sizes(name, sizes)
-    return NETWORKS[name].make(2 * n_outputs + n_inputs, n_outputs, key, **sizes)
+    return NETWORKS[name].make(reads, key, **sizes)
 
 
 def count_weights(module: eqx.Module) -> int:

@@ -121,7 +121,7 @@ def run(
     watch: Watch | None = None,
 ) -> Trained:
     """Train until the validation loss stands still, and keep the best weights."""
-    if experiment.shared is None and settings.network in ("windows", "gated"):
+    if experiment.shared is None and settings.network in ("windows", "gated", "cued"):
         raise EstimatorError(
             f"the network {settings.network} reads u, and the preset paper knows one input for all "
             "records: give a signal (--input FILE), or a network that reads y alone, such as gru."

@@ -24,7 +24,14 @@ from greybayes._devices import without_ynnpack
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.header import OWN
 from greybayes.amortized.heads import HEADS, Head, Lines, normalised_error
-from greybayes.amortized.network import Network, OneByOne, all_sizes, check_sizes, make_network
+from greybayes.amortized.network import (
+    Network,
+    OneByOne,
+    Reads,
+    all_sizes,
+    check_sizes,
+    make_network,
+)
 from greybayes.amortized.soap import scale_by_soap
 from greybayes.drawing import draw_joint
 from greybayes.errors import EstimatorError, nearest
@@ -190,14 +197,14 @@ def make_weights(
     """
     model = experiment.model
     key_network, key_head = jr.split(jr.fold_in(jr.key(seed), 0))
-    n_outputs, n_inputs = len(model.outputs), len(model.inputs)
+    reads = Reads(len(model.outputs), len(model.inputs), not experiment.design.is_random)
     sizes, head_sizes = architecture.split_sizes()
     if isinstance(module, Network):
         network = module
     elif module is None:
-        network = make_network(architecture.network, n_outputs, n_inputs, key_network, sizes)
+        network = make_network(architecture.network, reads, key_network, sizes)
     else:
-        shape = (experiment.n_steps, 2 * n_outputs + n_inputs)
+        shape = (experiment.n_steps, reads.n_channels)
         network = OneByOne(_summary_size(module, shape), module)
     make = HEADS[architecture.head]
     head = make(network.n_summary, model.prior, key_head, **head_sizes, lines=lines)

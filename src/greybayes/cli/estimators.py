@@ -42,7 +42,7 @@ _ESTIMATOR = "A pretrained estimator (growth2), or a file that train wrote."
 EstimatorName = Annotated[str, typer.Argument(metavar="ESTIMATOR", help=_ESTIMATOR)]
 Preset = Annotated[str, typer.Option(help="default, or paper: as the paper trains.")]
 NetworkName = Annotated[
-    str | None, typer.Option(help="windows (default), gated, gru, lstm or rnn.")
+    str | None, typer.Option(help="windows (default), gated, cued, gru, lstm or rnn.")
 ]
 SettingTexts = Annotated[
     list[str] | None,
