@@ -67,6 +67,14 @@ RECIPES = {
             seed=2,
             half=True,
         ),
+        # Fewer records and less noise in each.
+        Phase(
+            50_000,
+            {"network": "cued", "batch": 256, "learning_rate": 2e-3, "sweeps": 100},
+            {"width": 48},
+            seed=3,
+            half=True,
+        ),
     ),
     "growth1": (
         Phase(100_000, _MEAN, _GROWTH1, until=37_020),

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
 from greybayes._types import Theta
 from greybayes.errors import ModelError, nearest
@@ -144,6 +144,22 @@ class Model:
             f"{type(self).__name__} has statistics but no method maximise(sums, p); write one that "
             "returns the free parameters by name."
         )
+
+    def sweep(
+        self,
+        key: Key[Array, ""],
+        theta: Float[Array, "param batch"],
+        x: Float[Array, "steps state batch"],
+        y: Float[Array, "steps output batch"],
+        u: Float[Array, "steps input"] | Float[Array, "steps input batch"],
+    ) -> tuple[Float[Array, "param batch"], Float[Array, "steps state batch"]]:
+        """Optional: one sweep of a Markov chain over theta and the states of each record.
+
+        It must leave p(theta, x | y) as it is. Training then learns from the thetas that a chain
+        visits from the truth on (`sweeps`), instead of the true ones alone. The batch is the last
+        axis, and u has its delay already. See `zoo/growth_sweep.py` for an example.
+        """
+        raise ModelError(f"{type(self).__name__} has no method sweep(key, theta, x, y, u).")
 
     def declare(self) -> Mapping[str, Parameter | Fixed]:
         """The parameters. Override it only where they depend on constructor fields."""

@@ -52,7 +52,7 @@ def test_minutes_compile_once_and_a_rerun_with_their_steps_gives_the_same_weight
         # As if the machine were so fast that 40 steps fit: they are not those of the trial.
         patch.setattr(loop, "settle_steps", lambda *a: settle_steps(*a) and 40)
         timed = train_tiny(minutes=1e-6, steps=None)
-    assert [block._cache_size() for block in blocks] == [1]
+    assert [part._cache_size() for block in blocks for part in block] == [1, 1]
     assert timed.header["settings"]["steps"] == timed.header["history"][-1]["step"] == 40
     assert_same_weights(timed, train_tiny(steps=40))
 

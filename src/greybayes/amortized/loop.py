@@ -21,13 +21,13 @@ from greybayes.amortized.heads import normalised_error
 from greybayes.amortized.layers import Network
 from greybayes.amortized.training import (
     BLOCK,
-    Block,
     Experiment,
     Settings,
     State,
     Weights,
     array_name,
     check_diverged,
+    check_sweeps,
     first_state,
     make_block,
     make_weights,
@@ -97,7 +97,9 @@ def _seen(weights: Weights, scaling: Scaling, y, u) -> Seen:
     return Seen(summary, weights.head.theta(summary), statistics(jnp, channels, y.shape[-1]))
 
 
-def settle_steps(block: Block, state: State, minutes: float, started: float) -> int:
+def settle_steps(
+    block: Callable[[State, int], Any], state: State, minutes: float, started: float
+) -> int:
     """How many steps fit in the time, from the measured speed. The trial steps are thrown away."""
     jax.block_until_ready(block(state, BLOCK))
     trials, start = 0, time.perf_counter()
@@ -163,6 +165,7 @@ def run(
 ) -> Trained:
     """Train to the end; with `minutes`, the number of steps is settled first."""
     started = time.perf_counter()
+    check_sweeps(experiment.model, settings)
     validation, scaling = pilot(experiment, settings.seed)
     validation = finite(validation, settings.n_validation)
     weights = make_weights(experiment, settings.architecture, settings.seed, module)

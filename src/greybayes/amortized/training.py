@@ -1,11 +1,12 @@
 """Training in the default mode: fresh simulations in every batch, on all cores.
 
-One compiled call makes `BLOCK` steps. Each device simulates its share of the paths, then takes
+Two compiled calls make `BLOCK` steps. Each device simulates its share of the paths, then takes
 gradients over chunks small enough for its cache; gradients are averaged over the devices. Data
 depend on the seed and the number of the step alone, so a run that was killed goes on from its last
 checkpoint to the same weights, bit for bit.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ from greybayes.amortized.network import (
     make_network,
 )
 from greybayes.amortized.soap import scale_by_soap
-from greybayes.drawing import draw_joint
+from greybayes.amortized.visited import visited
+from greybayes.drawing import Drawn, draw_joint
 from greybayes.errors import EstimatorError, nearest
 from greybayes.inputs import Design
 from greybayes.model import Model
@@ -87,6 +89,9 @@ class Settings:
     seed: int = 0
     start: str = ""
     """An estimator whose weights, where they fit, are the first ones, and whose scales are kept."""
+    sweeps: int = 0
+    """Learn from the thetas that so many sweeps of a Markov chain visit, for each record, from the
+    truth on (`visited`); 0 is the truth alone. For models that have a `sweep`."""
     chunk: int = 16
     """Paths differentiated at a time: activations then stay in the cache of a core."""
     devices: int = 1
@@ -97,6 +102,8 @@ class Settings:
     def __post_init__(self) -> None:
         whole_numbers(self, ("steps", "batch", "chunk", "devices", "n_validation", "n_reference"))
         check_seed(self.seed)
+        if not isinstance(self.sweeps, int) or isinstance(self.sweeps, bool) or self.sweeps < 0:
+            raise EstimatorError(f"sweeps is {self.sweeps}, expected a whole number, 0 or more.")
         check_range(self, "learning_rate", 0.0)
         check_range(self, "clip", 0.0)
         if not 0 <= self.warm_up < 1:
@@ -234,6 +241,15 @@ def pilot(experiment: Experiment, seed: int) -> tuple[Paths, Scaling]:
     return paths, Scaling.measure(paths.y[ok], paths.u[ok])
 
 
+def check_sweeps(model: Model, settings: Settings) -> None:
+    """Refuse sweeps of a model that has none."""
+    if settings.sweeps and type(model).sweep is Model.sweep:
+        raise EstimatorError(
+            f"sweeps is {settings.sweeps}, and {type(model).__name__} has no method sweep(key, "
+            "theta, x, y, u); write one, or leave out sweeps."
+        )
+
+
 def check_diverged(n_diverged: int, n_paths: int) -> None:
     """Raise where more paths diverge than a prior in its right place lets."""
     if n_diverged > MOST_DIVERGED * n_paths:
@@ -270,14 +286,23 @@ def first_state(weights: Weights, settings: Settings) -> State:
     return State(arrays, optimiser(settings).init(arrays), zero, zero)
 
 
-Block = Callable[[State, int], tuple[State, Float[Array, ""]]]
-"""Makes `BLOCK` of so many steps, and tells their mean training risk."""
+class Block(NamedTuple):
+    """Makes `BLOCK` of so many steps, and tells their mean training risk.
+
+    Two programs: the sums over time of a chain are fast with what gradients do better without.
+    """
+
+    draw: Callable[[Int[Array, ""]], PyTree]
+    learn: Callable[[State, int, PyTree], tuple[State, Float[Array, ""]]]
+
+    def __call__(self, state: State, steps: int) -> tuple[State, Float[Array, ""]]:
+        return self.learn(state, steps, self.draw(state.step))
 
 
 def make_block(
     experiment: Experiment, settings: Settings, scaling: Scaling, weights: Weights
 ) -> Block:
-    """The compiled block of steps for a model, its input and these settings."""
+    """The block of steps for a model, its input and these settings."""
     static = eqx.filter(weights, eqx.is_inexact_array, inverse=True)
     update = optimiser(settings).update
     key_data = jr.fold_in(jr.key(settings.seed), 2)
@@ -286,11 +311,12 @@ def make_block(
     prior = experiment.model.prior
     shared = experiment.shared
 
-    def chunk_loss(arrays, theta, y, u, diverged):
+    def chunk_loss(arrays, theta, thetas, y, u, diverged):
         whole: Weights = eqx.combine(arrays, static)
         channels = scaling.channels(jnp, y, shared if u is None else u)
         summary = whole.network.summarise(channels)
-        losses = jnp.where(diverged, 0.0, whole.head.loss(summary, theta))
+        losses = jax.vmap(whole.head.loss, (None, 1))(summary, thetas).mean(0)
+        losses = jnp.where(diverged, 0.0, losses)
         errors = normalised_error(prior, whole.head.theta(summary), theta)
         share = jnp.maximum((~diverged).sum(), 1)
         return losses.sum() / share, jnp.where(diverged, 0.0, errors).sum() / share
@@ -309,10 +335,21 @@ def make_block(
         change = jax.tree.map(lambda c: -learning_rate * c, change)
         return (optax.apply_updates(arrays, change), moments), jax.lax.pmean(risks.mean(), "cores")
 
-    def on_device(state: State, steps):
+    def learnt_from(key, drawn: Drawn):
+        if not settings.sweeps:
+            return drawn.theta[:, None]
+        u = shared if drawn.u is None else drawn.u
+        assert u is not None
+        assert drawn.x is not None
+        ok = drawn.trouble == 0
+        # What a diverged path gives is left out, but it must stay finite.
+        x, y = jnp.where(ok, drawn.x, 0.0), jnp.where(ok, drawn.y, 0.0)
+        return visited(experiment.model, key, settings.sweeps, drawn.theta, x, y, u)
+
+    def draw_on_device(step):
         core = jax.lax.axis_index("cores").astype(jnp.uint32)
         lanes = core * BLOCK * per_device + jnp.arange(BLOCK * per_device, dtype=jnp.uint32)
-        key = jr.fold_in(key_data, state.step)
+        key = jr.fold_in(key_data, step)
         drawn = draw_joint(
             experiment.model, experiment.design, experiment.n_steps, key, lanes, None, shared
         )
@@ -320,20 +357,28 @@ def make_block(
         y = jnp.moveaxis(drawn.y, -1, 0)
         # A diverged path takes no part, but its numbers must not poison the gradient.
         y = jnp.where(diverged[:, None, None], 0.0, y)
-        batches = jax.tree.map(
-            lambda a: a.reshape(BLOCK, chunks, settings.chunk, *a.shape[1:]),
-            (drawn.theta, y, drawn.u, diverged),
+        thetas = learnt_from(jr.fold_in(key, core), drawn)
+        return jax.tree.map(
+            lambda a: a.reshape(1, BLOCK, chunks, settings.chunk, *a.shape[1:]),
+            (drawn.theta, thetas, y, drawn.u, diverged),
         )
+
+    def learn_on_device(state: State, steps, batches):
+        batches = jax.tree.map(lambda a: a[0], batches)
         rates = rate(settings, state.step + jnp.arange(BLOCK), steps)
         (arrays, moments), risks = jax.lax.scan(
             one_step, (state.weights, state.optimiser), (rates, batches)
         )
+        *_, diverged = batches
         lost = state.n_diverged + jax.lax.psum(diverged.sum(), "cores")
         return State(arrays, moments, state.step + BLOCK, lost), risks.mean()
 
-    whole = PartitionSpec()
+    whole, split = PartitionSpec(), PartitionSpec("cores")
     mesh = Mesh(np.array(jax.devices()[: settings.devices]), ("cores",))
-    return jax.jit(
-        jax.shard_map(on_device, mesh=mesh, in_specs=whole, out_specs=whole, check_vma=False),
+    shard = functools.partial(jax.shard_map, mesh=mesh, check_vma=False)
+    draw = jax.jit(shard(draw_on_device, in_specs=whole, out_specs=split))
+    learn = jax.jit(
+        shard(learn_on_device, in_specs=(whole, whole, split), out_specs=whole),
         compiler_options=without_ynnpack(),
     )
+    return Block(draw, learn)

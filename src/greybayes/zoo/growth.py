@@ -12,11 +12,13 @@ others have a closed form.
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from greybayes.errors import ModelError
 from greybayes.inputs import Cosine
 from greybayes.model import Model
 from greybayes.noise import Known
 from greybayes.prior import Fixed, Parameter
 from greybayes.regression import moments, regress
+from greybayes.zoo import growth_sweep
 
 
 class Growth(Model):
@@ -50,6 +52,15 @@ class Growth(Model):
             return None
         saturated = x / (p.theta3 * x**2 + p.theta4)
         return moments(x, saturated, u, after), moments(x**2, y)
+
+    def sweep(self, key, theta, x, y, u):
+        for method in ("transition", "observation"):
+            if getattr(type(self), method) is not getattr(Growth, method):
+                raise ModelError(
+                    f"{type(self).__name__} has its own {method}, and the sweep of Growth knows "
+                    "that of Growth only; write a method sweep, too, or leave out sweeps."
+                )
+        return growth_sweep.sweep(self, key, theta, x, y, u)
 
     def maximise(self, sums, p):
         feedback, theta7 = regress(self, sums[0], p, "theta1", "theta2", "theta5")
