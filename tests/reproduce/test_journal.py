@@ -85,6 +85,30 @@ def test_who_computes_nothing_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     assert read(tmp_path / "a.json")["machine"] == {"cpu": "another"}
 
 
+def test_each_cell_has_the_processors_on_which_it_was_computed(tmp_path, monkeypatch):
+    names = iter(["old", "old", "new", "new", "new"])
+    monkeypatch.setattr(module, "describe_machine", lambda: {"cpu": next(names)})
+    journal = Journal(tmp_path / "a.json", ABOUT)
+    journal.so_far("begun", {"figure": 1.0, "seconds": 3.0})
+    again = Journal(tmp_path / "a.json", ABOUT)
+    for name in ("begun", "later"):
+        again.cell(name, counted()[1])
+    cells = read(tmp_path / "a.json")["cells"]
+    assert [cell["cpu"] for cell in cells.values()] == ["old, new", "new"]
+
+
+def test_a_file_from_before_cells_had_processors_tells_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "describe_machine", lambda: {"cpu": "old"})
+    file = tmp_path / "a.json"
+    Journal(file, ABOUT).cell("one", counted()[1])
+    told = json.loads(file.read_text())
+    del told["cells"]["one"]["cpu"]
+    file.write_text(json.dumps(told))
+    monkeypatch.setattr(module, "describe_machine", lambda: {"cpu": "new"})
+    Journal(file, ABOUT).cell("two", counted()[1])
+    assert [cell["cpu"] for cell in read(file)["cells"].values()] == ["old", "new"]
+
+
 def test_a_finished_file_of_which_a_cell_is_made_anew_is_not_finished_until_it_is(tmp_path):
     journal = Journal(tmp_path / "a.json", ABOUT)
     journal.cell("one", counted()[1], source="a network")

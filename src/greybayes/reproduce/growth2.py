@@ -122,10 +122,10 @@ def _lessons(cells: Mapping[str, Cell], printed: Mapping[int, float]) -> str:
         f"has {smoothed['iterations']} iterations with {smoothed['n_trajectories']} trajectories "
         f"from {smoothed['n_starts']} draws of the prior, the paper's 1000 with 200 from within "
         "20 % of the truth. The "
-        "paper's seconds are of MATLAB on four cores and of a GPU for the GRU; ours are all of "
-        f"the machine below, the training of our network on {own['settings']['devices']} of its "
-        "cores. All methods see the same signals; refine needs our network, and its seconds are "
-        "without that training."
+        "paper's seconds are of MATLAB on four cores and of a GPU for the GRU; ours are of "
+        f"the processors below, the training of our network on {own['settings']['devices']} of "
+        "two cores. All methods see the same signals; refine needs our network, and its seconds "
+        "are without that training."
     )
     fixed = [cell for name, cell in cells.items() if name.startswith("GRU")]
     if not fixed:

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,11 @@ class Journal:
                 )
             self.cells, self.complete = told["cells"], told["complete"]
             self._machine = told["machine"]
+            for cell in self.cells.values():
+                cell.setdefault("cpu", told["machine"].get("cpu"))
 
     def cell(self, name: str, compute: Callable[[], Cell], source: str | None = None) -> Cell:
-        """The cell of this name, from the file where it is there; its seconds and its commit.
+        """The cell of this name, from the file where it is there; its seconds, commit and CPU.
 
         A cell that was computed in several runs tells its seconds itself. `source` is what this
         cell depends on and others do not, such as a network that may be trained anew.
@@ -68,14 +70,16 @@ class Journal:
         self._put(name, {**found, "partial": True})
 
     def _put(self, name: str, found: Cell) -> None:
-        """With the commits of all runs that have added to it."""
+        """With the commits and the processors of all runs that have added to it."""
         found, before = finite(found), self.cells.get(name, {})
-        known = before["commit"] if before.get("partial") else None
-        if {**found, "commit": known} == before:
+        known = {of: before.get(of) if before.get("partial") else None for of in ("commit", "cpu")}
+        if {**found, **known} == before:
             return
-        commits = dict.fromkeys(filter(None, [*(known or "").split(", "), self._commit]))
-        self.cells[name] = {**found, "commit": ", ".join(commits) or None}
-        self.complete, self._machine = False, describe_machine()
+        self._machine = describe_machine()
+        own = {"commit": self._commit, "cpu": self._machine.get("cpu")}
+        several = {of: ", ".join(of_all([known[of], own[of]])) or None for of in own}
+        self.cells[name] = {**found, **several}
+        self.complete = False
         self._write()
 
     def finish(self) -> None:
@@ -96,6 +100,15 @@ class Journal:
         }
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
         write_atomically(self.path, text.encode(), GreybayesError)
+
+
+def of_all(told: Iterable[str | None]) -> list[str]:
+    """What several runs tell of themselves, each once: some were of several runs already.
+
+    >>> of_all(["a1, b2", None, "b2"])
+    ['a1', 'b2']
+    """
+    return list(dict.fromkeys(one for some in told if some for one in some.split(", ")))
 
 
 def digest(contents: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from greybayes._files import alone_with, reason, write_atomically
 from greybayes.errors import GreybayesError, nearest
 from greybayes.plots import save_figure
-from greybayes.reproduce.journal import Journal, digest_of_file, read
+from greybayes.reproduce.journal import Journal, digest_of_file, of_all, read
 from greybayes.reproduce.task import Data, Task
 
 # The module of each part; a figure that shows what a table holds is computed with it.
@@ -171,18 +171,16 @@ def _section(name: str, told: Mapping[str, Any]) -> str:
     own = [key for key, value in PARTS.items() if value == name and key in tables]
     figures = tables if len(own) > 1 else tables[own[0]]
     machine = told["machine"]
-    commits = dict.fromkeys(
-        commit
-        for cell in told["cells"].values()
-        for commit in (cell["commit"] or "unknown").split(", ")
-    )
+    cells = told["cells"].values()
+    commits = of_all(cell["commit"] or "unknown" for cell in cells)
+    processors = of_all(cell.get("cpu") or machine["cpu"] for cell in cells)
     stopped = "" if told["complete"] else ", stopped: what it lacks is not in the table yet"
     signals = ""
     if "signals" in told:
         signals = ", the authors' signals" if told["signals"] else ", signals drawn from the seed"
     origin = (
         f"*{told['size'].capitalize()} run{stopped}; seed {told['seed']}{signals}, "
-        f"{told['seconds']:,.0f} s on {machine['cores']} cores ({machine['cpu']}), "
+        f"{told['seconds']:,.0f} s on {machine['cores']} cores ({', '.join(processors)}), "
         f"commit {', '.join(commits)}.*"
     )
     return f"## {part.TITLE}\n\n{part.page(told, figures)}\n\n{origin}\n"
