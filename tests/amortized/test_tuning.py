@@ -116,7 +116,7 @@ def test_a_stopped_trial_goes_on_from_where_it_was(tmp_path, given):
 
 def test_a_search_that_is_stopped_twice_goes_on_with_the_second_trial(tmp_path):
     """And does not train another one over its checkpoint."""
-    vary, steps = {"width": (4, 5, 6)}, []
+    vary, steps = {"seed": (4, 5, 6)}, []
 
     def stop_in(trial):
         def stop(number, of, progress):
@@ -134,7 +134,7 @@ def test_a_search_that_is_stopped_twice_goes_on_with_the_second_trial(tmp_path):
 
 
 def test_what_waits_in_the_queue_comes_after_a_trial_that_was_interrupted(tmp_path):
-    vary, seen = {"width": (4, 5, 6)}, []
+    vary, seen = {"seed": (4, 5, 6)}, []
 
     def stop(number, of, progress):
         if progress.step == 20:
@@ -145,13 +145,13 @@ def test_what_waits_in_the_queue_comes_after_a_trial_that_was_interrupted(tmp_pa
     url = f"sqlite:///{tmp_path / 'a.sqlite'}"
     study = optuna.load_study(study_name=optuna.get_all_study_names(url)[0], storage=url)
     (first,) = study.get_trials()
-    other = next(width for width in vary["width"] if width != first.params["width"])
-    study.enqueue_trial({"width": other})
+    other = next(seed for seed in vary["seed"] if seed != first.params["seed"])
+    study.enqueue_trial({"seed": other})
     found = tuned(tmp_path / "a.sqlite", vary, steps=40, watch=lambda *told: seen.append(told))
     assert seen[0][2].step == 30  # Not from the first step: its checkpoint was gone on with.
     done = [t for t in sorted(found, key=lambda t: t.number) if t.state == "complete"]
-    assert [t.settings["width"] for t in done][:2] == [first.params["width"], other]
-    assert sorted(t.settings["width"] for t in done) == [4, 5, 6]
+    assert [t.settings["seed"] for t in done][:2] == [first.params["seed"], other]
+    assert sorted(t.settings["seed"] for t in done) == [4, 5, 6]
 
 
 def test_a_stopped_trial_goes_on_where_the_paper_has_sizes_of_its_own_for_the_model(tmp_path):
