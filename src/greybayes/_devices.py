@@ -1,7 +1,8 @@
 """Work on many lanes, split over all cores, in few sizes."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -51,6 +52,20 @@ def without_ynnpack() -> dict[str, str]:
     except jax.errors.JaxRuntimeError:
         return {}
     return options
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """LAPACK runs on the core that calls it.
+
+    Compiled code calls SciPy's. Left alone, each call hands parts of its work to threads of its
+    own; where all cores call it at once they wait for one another, many times as long as it takes.
+    """
+    import scipy.linalg  # noqa: F401  JAX loads it at its first use, and a limit is for what is loaded.
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def to_power_of_two(count: int) -> Int[np.ndarray, " power"]:

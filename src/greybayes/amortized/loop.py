@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, PyTree
 
+from greybayes._devices import one_blas_thread
 from greybayes.amortized.channels import Scaling
 from greybayes.amortized.estimator import Estimator, load
 from greybayes.amortized.faults import statistics
@@ -153,6 +154,7 @@ class Checkpoints:
         return due
 
 
+@one_blas_thread()
 def run(
     experiment: Experiment,
     settings: Settings,
