@@ -34,6 +34,13 @@ def test_their_mean_is_nearer_the_conditional_mean():
     assert off(thetas.mean(1)) < 0.55 * off(theta)
 
 
+def test_no_sweep_is_lost_where_they_are_not_a_multiple_of_the_draws():
+    paths, theta, x, y = given(4, n_steps=12)
+    u = jnp.asarray(paths.u[0])
+    draws = {n: visited(paths.model, jr.key(1), n, theta, x, y, u).shape[1] for n in (19, 30, 39)}
+    assert draws == {19: 19, 30: 15, 39: DRAWS}
+
+
 def test_any_number_of_records_and_an_input_of_each():
     paths, theta, x, y = given(131, n_steps=12)
     shared = jnp.asarray(paths.u[0])

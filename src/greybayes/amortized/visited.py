@@ -15,7 +15,7 @@ from greybayes.drawing import delayed
 from greybayes.model import Model
 
 DRAWS = 20
-"""As many of the visited thetas, evenly apart, are learnt from."""
+"""At most as many of the visited thetas, evenly apart, are learnt from."""
 _LANES = 128
 """So many records at a time: the states of a chain then stay in the cache of a core."""
 
@@ -29,13 +29,17 @@ def visited(
     y: Float[Array, "steps output batch"],
     u: Float[Array, "steps input"] | Float[Array, "batch steps input"],
 ) -> Float[Array, "batch draw param"]:
-    """Thetas of each record, in the order in which so many sweeps of the model visit them."""
+    """Thetas of each record, in the order in which at least so many sweeps of the model visit them.
+
+    As many more as it takes for the same number between every two.
+    """
     u = delayed(model, u)
     batch = len(theta)
     chunks = max(1, batch // _LANES)
     while batch % chunks:
         chunks -= 1
-    draws = min(DRAWS, sweeps)
+    sweeps_each = -(-sweeps // DRAWS)
+    draws = -(-sweeps // sweeps_each)
     own_input = u.ndim == 3
 
     def cut(a):
@@ -49,7 +53,7 @@ def visited(
                 theta, x = carried
                 return model.sweep(key, theta, x, y, own if own_input else u), None
 
-            carried, _ = jax.lax.scan(one_sweep, carried, jr.split(key, sweeps // draws))
+            carried, _ = jax.lax.scan(one_sweep, carried, jr.split(key, sweeps_each))
             return carried, carried[0]
 
         return jax.lax.scan(one_draw, (theta, x), jr.split(key, draws))[1]
