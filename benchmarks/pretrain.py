@@ -181,7 +181,9 @@ def rounded(estimator: gb.Estimator, seed: int, prefix: str) -> gb.Estimator:
     arrays = {n: array.astype(np.float32) for n, array in halved(estimator.arrays, prefix).items()}
     found = gb.Estimator(estimator.header, arrays)
     count = len(arrays[REFERENCE])
-    paths = gb.simulate(found.model, count=count, key=jr.fold_in(jr.key(seed), 5))
+    # With the input that it was trained for: a random design of the model's would draw another.
+    key = jr.fold_in(jr.key(seed), 5)
+    paths = gb.simulate(found.model, inputs=found.input, count=count, key=key)
     arrays[REFERENCE] = np.sort(found.outputs(paths.y).distance)
     return found
 
