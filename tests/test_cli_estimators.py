@@ -269,11 +269,11 @@ def test_settings_of_refine_need_refine(lg):
     assert "give both" in refused("estimate", "a.estimator", "records.csv", "--set", "min_ess=9")
 
 
-def test_a_record_that_the_model_cannot_have_made_is_named(folder):
-    # The check of a network that was trained for seconds may not see it.
-    record = gb.simulate("linear-gaussian", key=5)[0]
+def test_a_record_that_the_model_cannot_have_made_is_named(lg, trained):
+    trained.save("tiny.estimator")
+    record = gb.read_records("records.csv")[0]
     write_records("odd.csv", gb.Record(y=record.y + 50.0, u=record.u, name="odd"))
-    result = run("estimate", "linear-gaussian", "odd.csv")
+    result = run("estimate", "tiny.estimator", "odd.csv")
     assert result.exit_code == 0
     assert "odd: misfit:" in result.stderr
     assert "widen the prior or mend the model" in " ".join(result.stderr.split())

@@ -112,8 +112,18 @@ _SLOW = pytest.mark.accuracy
 def test_false_alarms_of_the_shipped_ones_are_one_in_a_hundred(name):
     n = 2000
     estimator = gb.load(name)
-    y = gb.simulate(estimator.model, count=n, key=31).y
+    y = gb.simulate(estimator.model, inputs=estimator.input, count=n, key=31).y
     p = typical.p_values(estimator.arrays["typical.reference"], estimator.outputs(y).distance)
     # The reference has as little as 2,000 draws of its own, which scatter as much.
     error = np.sqrt(0.01 * 0.99 * (1 / n + 1 / len(estimator.arrays["typical.reference"])))
     assert (p < typical.LEVEL).mean() == pytest.approx(0.01, abs=4 * error)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_no_simulation_comes_near_is_a_misfit_whatever_the_network_makes_of_it(name):
+    estimator = gb.load(name)
+    y = gb.simulate(estimator.model, inputs=estimator.input, count=20, key=32).y
+    for off in (20.0, 50.0, 1000.0):
+        distance = estimator.outputs(y + off * y.std((0, 1)), engine="numpy").distance
+        p = typical.p_values(estimator.arrays["typical.reference"], distance)
+        assert (p < typical.LEVEL).all(), off

@@ -14,7 +14,7 @@ NAMES = tuple(
 """The arrays from which a score is computed."""
 # Autocorrelations up to this lag, and correlations with the inputs and their squares.
 _LAGS = 4
-# A record is not compared beyond so many standard deviations of simulated ones.
+# A score looks no farther than so many standard deviations of simulated records.
 _FARTHEST = 8.0
 
 
@@ -52,3 +52,12 @@ def score(xp: Any, arrays: Mapping[str, Any], features: Any) -> Any:
     z = xp.clip((features - middle) / spread, -_FARTHEST, _FARTHEST)
     hidden = xp.maximum(z @ first + bias[0], 0.0)
     return xp.maximum(hidden @ second + bias[1], 0.0) @ out
+
+
+def beyond(xp: Any, arrays: Mapping[str, Any], statistics: Any) -> Any:
+    """How far the oddest statistic of each record is from simulated ones: 1 is where a score ends.
+
+    A network, too, may say the same of all that is far enough off.
+    """
+    middle, spread = (arrays[name][-statistics.shape[-1] :] for name in NAMES[:2])
+    return xp.abs((statistics - middle) / spread).max(-1) / _FARTHEST

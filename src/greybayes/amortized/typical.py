@@ -2,7 +2,8 @@
 
 The network's summary of a record is compared with those of simulated records: how far is it from
 what records with such an estimate have? That looks in all directions alike. A second look asks
-whether it is like one of many faults, see `faults`; the larger of the two, on one scale, counts.
+whether it is like one of many faults, see `faults`, and a third whether plain statistics of it are
+beyond all that the others were made for; the largest of the three, on one scale, counts.
 Distances of fresh simulations, which took no part in fitting the comparison, give the p-value, so a
 record of the model is called untypical as often as the level says, whatever the network is like.
 """
@@ -91,7 +92,7 @@ def distance(xp: Any, arrays: Mapping[str, Any], seen: Seen) -> Any:
         return _both(xp, arrays, seen)[0]
     middle, scale = arrays[_SCALES]
     far, fault = ((d - middle[i]) / scale[i] for i, d in enumerate(_both(xp, arrays, seen)))
-    return xp.maximum(far, fault)
+    return xp.maximum(xp.maximum(far, fault), faults.beyond(xp, arrays, seen.statistics))
 
 
 def _both(xp: Any, arrays: Mapping[str, Any], seen: Seen) -> tuple[Any, ...]:
