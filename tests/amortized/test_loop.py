@@ -190,6 +190,11 @@ def test_a_gated_network_can_be_given_cues(tmp_path, compiled):
     assert cued.arrays["network.near.cue.gain"].shape == (4, 16)
     with pytest.raises(EstimatorError, match="another network"):
         train_tiny(steps=BLOCK, settings={**settings, "sizes": {**sizes, "context": 5}})
+    # Cues that were learnt are neither dropped nor put on other features.
+    start = str(cued.save(tmp_path / "b.estimator"))
+    for others in ({"network": "gated", "sizes": SIZES}, {"sizes": {**sizes, "reach": 2}}):
+        with pytest.raises(EstimatorError, match="another network"):
+            train_tiny(steps=BLOCK, settings={**settings, "start": start, **others})
 
 
 def test_a_mean_alone_can_be_given_a_posterior(tmp_path, compiled):

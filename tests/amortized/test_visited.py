@@ -13,6 +13,7 @@ import greybayes as gb
 from greybayes.amortized.training import BLOCK
 from greybayes.amortized.visited import DRAWS, visited
 from greybayes.errors import EstimatorError
+from greybayes.zoo.growth import Growth2
 
 GROWTH = {"model": "growth2", "steps": 2 * BLOCK}
 
@@ -47,13 +48,17 @@ def test_no_sweep_is_lost_where_they_are_not_a_multiple_of_the_draws():
     assert {sweeps: draws(sweeps) for sweeps in (19, 30, 39)} == {19: 19, 30: 15, 39: DRAWS}
 
 
-def test_any_number_of_records_and_an_input_of_each():
-    paths, theta, x, y = given(131, n_steps=12)
-    shared = jnp.asarray(paths.u[0])
-    each = visited(paths.model, jr.key(1), 3, theta, x, y, jnp.asarray(paths.u))
-    assert each.shape == (131, 3, 4)
-    together = visited(paths.model, jr.key(1), 3, theta, x, y, shared)
-    np.testing.assert_allclose(each, together, rtol=1e-4)
+@pytest.mark.parametrize("count", [131, 256])
+def test_any_number_of_records_and_an_input_of_each(count):
+    """A prime number is one part; of the other there are two. Records take turns with inputs."""
+    paths, theta, x, y = given(count, n_steps=12)
+    inputs = jnp.stack([jnp.asarray(paths.u[0]), jnp.asarray(paths.u[0]) ** 2 - 3.0])
+    turns = np.arange(count) % 2
+    each = visited(paths.model, jr.key(1), 3, theta, x, y, inputs[turns])
+    assert each.shape == (count, 3, 4)
+    for turn, u in enumerate(inputs):
+        alike = visited(paths.model, jr.key(1), 3, theta, x, y, u)
+        np.testing.assert_allclose(each[turns == turn], alike[turns == turn], rtol=1e-4)
 
 
 def test_the_input_is_that_which_the_states_met():
@@ -92,6 +97,18 @@ def test_a_model_without_a_sweep_is_refused_before_the_work(tmp_path):
     ):
         train_tiny(settings={"sweeps": 5}, checkpoint=file)
     assert not file.exists()
+
+
+class Shuffled(Growth2):
+    """Its sweep forgets the states."""
+
+    def sweep(self, key, theta, x, y, u):
+        return theta, x[:-1]
+
+
+def test_a_sweep_that_gives_something_else_is_refused():
+    with pytest.raises(EstimatorError, match=r"Shuffled\.sweep.* expected theta and x as"):
+        train_tiny(model=Shuffled, steps=BLOCK, settings={"sweeps": 5})
 
 
 @pytest.mark.parametrize("sweeps", [-1, True])

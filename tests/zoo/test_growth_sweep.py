@@ -80,10 +80,18 @@ class Noisier(Growth2):
         return dist.Normal(p.theta6 * x**2, 2 * jnp.sqrt(p.theta8))
 
 
-def test_equations_that_it_does_not_know_are_refused():
+class Begun(Growth2):
+    """A start that depends on theta."""
+
+    def initial(self, u, p):
+        return dist.Normal(0.0, jnp.sqrt(p.theta7))
+
+
+@pytest.mark.parametrize(("model", "method"), [(Noisier, "observation"), (Begun, "initial")])
+def test_equations_that_it_does_not_know_are_refused(model, method):
     path = jnp.ones((5, 1, 2))
-    with pytest.raises(ModelError, match="Noisier has its own observation"):
-        Noisier().sweep(jr.key(0), jnp.full((4, 2), 0.5), path, path, path[:, :, 0])
+    with pytest.raises(ModelError, match=f"{model.__name__} has its own {method}"):
+        model().sweep(jr.key(0), jnp.full((4, 2), 0.5), path, path, path[:, :, 0])
 
 
 @pytest.mark.parametrize("n_steps", [4, 5])

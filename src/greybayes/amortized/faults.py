@@ -14,6 +14,8 @@ NAMES = tuple(
 """The arrays from which a score is computed."""
 # Autocorrelations up to this lag, and correlations with the inputs and their squares.
 _LAGS = 4
+# Of a statistic that is the same in all of them.
+_LEAST = 1e-3
 # A score looks no farther than so many standard deviations of simulated records.
 _FARTHEST = 8.0
 
@@ -60,4 +62,4 @@ def beyond(xp: Any, arrays: Mapping[str, Any], statistics: Any) -> Any:
     A network, too, may say the same of all that is far enough off.
     """
     middle, spread = (arrays[name][-statistics.shape[-1] :] for name in NAMES[:2])
-    return xp.abs((statistics - middle) / spread).max(-1) / _FARTHEST
+    return xp.abs((statistics - middle) / xp.maximum(spread, _LEAST)).max(-1) / _FARTHEST

@@ -93,8 +93,10 @@ def _gated(arrays: Arrays, channels: np.ndarray, header: Mapping[str, Any]) -> n
     sizes = header["architecture"]["sizes"]
 
     def first(x: np.ndarray, cues: np.ndarray | None) -> np.ndarray:
-        shift = 0.0 if cues is None else cues @ arrays["network.first_cue"]
-        return np.maximum(_dense(arrays, "network.first", x) + shift, 0.0)
+        shift = arrays["network.first.bias"]
+        if cues is not None:
+            shift = shift + cues @ arrays["network.first_cue"]
+        return _shifted(arrays, "network.first", x, shift)
 
     def layer(name: str) -> Layer:
         def gated(x: np.ndarray, context: np.ndarray, cues: np.ndarray | None) -> np.ndarray:

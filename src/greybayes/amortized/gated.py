@@ -196,7 +196,7 @@ class Gated(Network):
             for i, k in enumerate(jr.split(key_gates, n_steps + 1 + levels))
         ]
         self.steps, self.near, self.pairs = gates[:n_steps], gates[n_steps], gates[n_steps + 1 :]
-        self.cues = Cues(n_inputs, cues, reach, jr.fold_in(key, 1)) if cues else None
+        self.cues = Cues(n_inputs, cues, reach, jr.fold_in(key, 3)) if cues else None
         self.window, self.pool, self.n_inputs, self.one_input = window, pool, n_inputs, one_input
         self.n_summary = (levels + 3) * width
 

@@ -167,8 +167,8 @@ def run(
 ) -> Trained:
     """Train to the end; with `minutes`, the number of steps is settled first."""
     started = time.perf_counter()
-    check_sweeps(experiment.model, settings)
     validation, scaling = pilot(experiment, settings.seed)
+    check_sweeps(experiment.model, settings, validation)
     validation = finite(validation, settings.n_validation)
     weights = make_weights(experiment, settings.architecture, settings.seed, module)
     if settings.start:
@@ -248,9 +248,11 @@ def take_over(weights: Weights, start: Estimator) -> tuple[Weights, Scaling]:
         given = start.arrays.get(array_name(path))
         if given is not None and given.shape == leaf.shape:
             taken[array_name(path)] = jnp.asarray(given)
+    needed = {array_name(path) for path, _ in leaves if "network" in array_name(path)}
+    given = {name for name in start.arrays if name.startswith("network")}
     # Cues change nothing at their start: a network may have got them since.
-    needed = [array_name(path) for path, _ in leaves if "network" in array_name(path)]
-    if not all(name in taken or "cue" in name for name in needed):
+    new = {name for name in needed - given if "cue" in name}
+    if needed - new - taken.keys() or given - needed:
         raise EstimatorError(
             "the estimator to start from has another network; give the same sizes: "
             f"{start.header['architecture']['sizes']}."

@@ -46,7 +46,10 @@ class Trial:
 
 
 def listed(study: "optuna.Study") -> list[Trial]:
-    """The trials of a study that were begun, the best first; those without a value last."""
+    """The trials of a study that were begun, the best first; those without a value last.
+
+    What was taken from the queue to be put in anew was not begun.
+    """
     found = [
         Trial(
             trial.number,
@@ -57,7 +60,7 @@ def listed(study: "optuna.Study") -> list[Trial]:
             trial.user_attrs.get(ERROR),
         )
         for trial in study.get_trials(deepcopy=False)
-        if trial.state.name != "WAITING"
+        if trial.state.name != "WAITING" and (trial.params or not _interrupted(trial))
     ]
     return sorted(found, key=lambda t: (t.value is None, t.value or 0.0, t.number))
 

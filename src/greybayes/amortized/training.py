@@ -241,12 +241,28 @@ def pilot(experiment: Experiment, seed: int) -> tuple[Paths, Scaling]:
     return paths, Scaling.measure(paths.y[ok], paths.u[ok])
 
 
-def check_sweeps(model: Model, settings: Settings) -> None:
-    """Refuse sweeps of a model that has none."""
-    if settings.sweeps and type(model).sweep is Model.sweep:
+def check_sweeps(model: Model, settings: Settings, paths: Paths) -> None:
+    """Refuse sweeps of a model that has none, or whose sweep gives something else."""
+    if not settings.sweeps:
+        return
+    name = type(model).__name__
+    if type(model).sweep is Model.sweep:
         raise EstimatorError(
-            f"sweeps is {settings.sweeps}, and {type(model).__name__} has no method sweep(key, "
-            "theta, x, y, u); write one, or leave out sweeps."
+            f"sweeps is {settings.sweeps}, and {name} has no method sweep(key, theta, x, y, u); "
+            "write one, or leave out sweeps."
+        )
+    theta, x, y = (
+        jax.ShapeDtypeStruct((*of.shape[1:], 2), np.float32)
+        for of in (paths.theta, paths.x, paths.y)
+        if of is not None
+    )
+    u = jax.ShapeDtypeStruct(paths.u.shape[1:], np.float32)
+    found = jax.tree.leaves(jax.eval_shape(model.sweep, jr.key(0), theta, x, y, u))
+    came, given = ([(a.shape, str(a.dtype)) for a in arrays] for arrays in (found, (theta, x)))
+    if came != given:
+        raise EstimatorError(
+            f"{name}.sweep(key, theta, x, y, u) gives {came} for two records, expected theta and "
+            f"x as they came: {given}."
         )
 
 
@@ -357,7 +373,8 @@ def make_block(
         y = jnp.moveaxis(drawn.y, -1, 0)
         # A diverged path takes no part, but its numbers must not poison the gradient.
         y = jnp.where(diverged[:, None, None], 0.0, y)
-        thetas = learnt_from(jr.fold_in(key, core), drawn)
+        # Drawing splits the key into its first few.
+        thetas = learnt_from(jr.fold_in(jr.fold_in(key, 9), core), drawn)
         return jax.tree.map(
             lambda a: a.reshape(1, BLOCK, chunks, settings.chunk, *a.shape[1:]),
             (drawn.theta, thetas, y, drawn.u, diverged),

@@ -124,7 +124,7 @@ def _lessons(cells: Mapping[str, Cell], printed: Mapping[int, float]) -> str:
         "20 % of the truth. The "
         "paper's seconds are of MATLAB on four cores and of a GPU for the GRU; ours are of "
         f"the processors below, the training of our network on {own['settings']['devices']} of "
-        "two cores. All methods see the same signals; refine needs our network, and its seconds "
+        "their cores. All methods see the same signals; refine needs our network, and its seconds "
         "are without that training."
     )
     fixed = [cell for name, cell in cells.items() if name.startswith("GRU")]

@@ -77,7 +77,7 @@ class Journal:
             return
         self._machine = describe_machine()
         own = {"commit": self._commit, "cpu": self._machine.get("cpu")}
-        several = {of: ", ".join(of_all([known[of], own[of]])) or None for of in own}
+        several = {of: ", ".join(each_once([known[of], own[of]])) or None for of in own}
         self.cells[name] = {**found, **several}
         self.complete = False
         self._write()
@@ -102,10 +102,10 @@ class Journal:
         write_atomically(self.path, text.encode(), GreybayesError)
 
 
-def of_all(told: Iterable[str | None]) -> list[str]:
+def each_once(told: Iterable[str | None]) -> list[str]:
     """What several runs tell of themselves, each once: some were of several runs already.
 
-    >>> of_all(["a1, b2", None, "b2"])
+    >>> each_once(["a1, b2", None, "b2"])
     ['a1', 'b2']
     """
     return list(dict.fromkeys(one for some in told if some for one in some.split(", ")))

@@ -11,7 +11,7 @@ from typing import Any
 from greybayes._files import alone_with, reason, write_atomically
 from greybayes.errors import GreybayesError, nearest
 from greybayes.plots import save_figure
-from greybayes.reproduce.journal import Journal, digest_of_file, of_all, read
+from greybayes.reproduce.journal import Journal, digest_of_file, each_once, read
 from greybayes.reproduce.task import Data, Task
 
 # The module of each part; a figure that shows what a table holds is computed with it.
@@ -172,8 +172,8 @@ def _section(name: str, told: Mapping[str, Any]) -> str:
     figures = tables if len(own) > 1 else tables[own[0]]
     machine = told["machine"]
     cells = told["cells"].values()
-    commits = of_all(cell["commit"] or "unknown" for cell in cells)
-    processors = of_all(cell.get("cpu") or machine["cpu"] for cell in cells)
+    commits = each_once(cell["commit"] or "unknown" for cell in cells)
+    processors = each_once(cell.get("cpu") or machine["cpu"] for cell in cells)
     stopped = "" if told["complete"] else ", stopped: what it lacks is not in the table yet"
     signals = ""
     if "signals" in told:

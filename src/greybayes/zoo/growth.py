@@ -54,7 +54,7 @@ class Growth(Model):
         return moments(x, saturated, u, after), moments(x**2, y)
 
     def sweep(self, key, theta, x, y, u):
-        for method in ("transition", "observation"):
+        for method in ("initial", "transition", "observation", "prepare"):
             if getattr(type(self), method) is not getattr(Growth, method):
                 raise ModelError(
                     f"{type(self).__name__} has its own {method}, and the sweep of Growth knows "

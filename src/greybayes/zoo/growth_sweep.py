@@ -185,8 +185,7 @@ def log_density(known: Known, theta: Thetas, x: Path) -> Lane:
 
 def log_prior(model: "Model", theta: Thetas) -> Lane:
     """Minus infinity outside the support."""
-    inside = jax.vmap(model.prior.in_support, -1)(theta)
-    return jnp.where(inside, jax.vmap(model.prior.log_prob, -1)(theta), -jnp.inf)
+    return jax.vmap(model.prior.log_prob, -1)(theta)
 
 
 def values(model: "Model", theta: Thetas) -> Any:
