@@ -116,9 +116,9 @@ def _lessons(cells: Mapping[str, Cell], printed: Mapping[int, float]) -> str:
     smoothed = cells["PSEM"]["settings"]
     told = (
         "CME-MH and refine aim at the same conditional mean: refined over CME-MH is "
-        f"{refined['mse_mean'] / chains['mse_mean']:.3f}. Our network is fast and "
-        f"{own['mse_mean'] / refined['mse_mean'] - 1:+.1%} from the refined one on these signals, "
-        "which is what refining is for. PSEM maximises a likelihood and knows no prior; here it "
+        f"{refined['mse_mean'] / chains['mse_mean']:.3f}. The error of our network, "
+        f"which is fast, is {own['mse_mean'] / refined['mse_mean'] - 1:+.1%} from the refined "
+        "one's on these signals. PSEM maximises a likelihood and knows no prior; here it "
         f"has {smoothed['iterations']} iterations with {smoothed['n_trajectories']} trajectories "
         f"from {smoothed['n_starts']} draws of the prior, the paper's 1000 with 200 from within "
         "20 % of the truth. The "
