@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+import scipy.linalg  # noqa: F401  Its library is among those that are limited from the start.
 from helpers.tiny import train_tiny
 from threadpoolctl import threadpool_info, threadpool_limits
 

@@ -28,13 +28,13 @@ from greybayes.amortized.training import (
     Weights,
     array_name,
     check_diverged,
-    check_sweeps,
     first_state,
     make_block,
     make_weights,
     pilot,
 )
 from greybayes.amortized.typical import Seen
+from greybayes.amortized.visited import check_sweeps
 from greybayes.errors import EstimatorError
 from greybayes.simulation import Paths
 
@@ -168,7 +168,7 @@ def run(
     """Train to the end; with `minutes`, the number of steps is settled first."""
     started = time.perf_counter()
     validation, scaling = pilot(experiment, settings.seed)
-    check_sweeps(experiment.model, settings, validation)
+    check_sweeps(experiment.model, settings.sweeps, validation)
     validation = finite(validation, settings.n_validation)
     weights = make_weights(experiment, settings.architecture, settings.seed, module)
     if settings.start:

@@ -241,31 +241,6 @@ def pilot(experiment: Experiment, seed: int) -> tuple[Paths, Scaling]:
     return paths, Scaling.measure(paths.y[ok], paths.u[ok])
 
 
-def check_sweeps(model: Model, settings: Settings, paths: Paths) -> None:
-    """Refuse sweeps of a model that has none, or whose sweep gives something else."""
-    if not settings.sweeps:
-        return
-    name = type(model).__name__
-    if type(model).sweep is Model.sweep:
-        raise EstimatorError(
-            f"sweeps is {settings.sweeps}, and {name} has no method sweep(key, theta, x, y, u); "
-            "write one, or leave out sweeps."
-        )
-    theta, x, y = (
-        jax.ShapeDtypeStruct((*of.shape[1:], 2), np.float32)
-        for of in (paths.theta, paths.x, paths.y)
-        if of is not None
-    )
-    u = jax.ShapeDtypeStruct(paths.u.shape[1:], np.float32)
-    found = jax.tree.leaves(jax.eval_shape(model.sweep, jr.key(0), theta, x, y, u))
-    came, given = ([(a.shape, str(a.dtype)) for a in arrays] for arrays in (found, (theta, x)))
-    if came != given:
-        raise EstimatorError(
-            f"{name}.sweep(key, theta, x, y, u) gives {came} for two records, expected theta and "
-            f"x as they came: {given}."
-        )
-
-
 def check_diverged(n_diverged: int, n_paths: int) -> None:
     """Raise where more paths diverge than a prior in its right place lets."""
     if n_diverged > MOST_DIVERGED * n_paths:

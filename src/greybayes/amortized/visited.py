@@ -9,15 +9,43 @@ mean of them has the same expectation given the record, the conditional mean, an
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from greybayes.drawing import delayed
+from greybayes.errors import EstimatorError
 from greybayes.model import Model
+from greybayes.simulation import Paths
 
 DRAWS = 20
 """At most as many of the visited thetas, evenly apart, are learnt from."""
 _LANES = 128
 """So many records at a time: the states of a chain then stay in the cache of a core."""
+
+
+def check_sweeps(model: Model, sweeps: int, paths: Paths) -> None:
+    """Refuse sweeps of a model that has none, or whose sweep gives something else."""
+    if not sweeps:
+        return
+    name = type(model).__name__
+    if type(model).sweep is Model.sweep:
+        raise EstimatorError(
+            f"sweeps is {sweeps}, and {name} has no method sweep(key, theta, x, y, u); write one, "
+            "or leave out sweeps."
+        )
+    assert paths.x is not None
+    theta, x, y = (
+        jax.ShapeDtypeStruct((*of.shape[1:], 2), np.float32)
+        for of in (paths.theta, paths.x, paths.y)
+    )
+    u = jax.ShapeDtypeStruct(paths.u.shape[1:], np.float32)
+    found = jax.tree.leaves(jax.eval_shape(model.sweep, jr.key(0), theta, x, y, u))
+    came, given = ([(a.shape, str(a.dtype)) for a in arrays] for arrays in (found, (theta, x)))
+    if came != given:
+        raise EstimatorError(
+            f"{name}.sweep(key, theta, x, y, u) gives {came} for two records, expected theta and "
+            f"x as they came: {given}."
+        )
 
 
 def visited(
