@@ -254,7 +254,8 @@ def take_over(weights: Weights, start: Estimator) -> tuple[Weights, Scaling]:
     new = {name for name in needed - given if "cue" in name}
     if needed - new - taken.keys() or given - needed:
         raise EstimatorError(
-            "the estimator to start from has another network; give the same sizes: "
+            "the estimator to start from has another network; give the same, "
+            f"{start.header['architecture']['network']}, and the same sizes: "
             f"{start.header['architecture']['sizes']}."
         )
     replaced = [taken.get(array_name(path), leaf) for path, leaf in leaves]
